@@ -1,0 +1,214 @@
+//! The language of the metadata log: every change the cluster has ever agreed on is one of these records.
+//! Law: a record states what was decided, never how to decide; applying one needs nothing but the image before it.
+//! Names are those of KRaft (KIP-631, KIP-858, KIP-966).
+
+use kuorum_protocol::{
+    BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, IncarnationId, LeaderEpoch,
+    PartitionEpoch, PartitionIndex, ProducerId, TopicId,
+};
+use serde::{Deserialize, Serialize};
+
+/// One decision's worth of records: one entry of the metadata log. All of it is applied, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordBatch {
+    /// The active controller that decided; a batch of a controller that has left office is skipped.
+    pub controller_epoch: ControllerEpoch,
+    /// What was decided, in order.
+    pub records: Vec<MetadataRecord>,
+}
+
+/// One change of the cluster's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type")]
+pub enum MetadataRecord {
+    /// Finalizes a feature's level; record 0 sets `metadata.version`.
+    FeatureLevel { name: String, level: i16 },
+    /// A controller takes office. The only record accepted under a new epoch.
+    ControllerEpoch {
+        epoch: ControllerEpoch,
+        controller_id: u64,
+    },
+    /// A broker process introduces itself. It starts fenced.
+    RegisterBroker(RegisterBroker),
+    /// A broker is forgotten.
+    UnregisterBroker {
+        broker_id: BrokerId,
+        broker_epoch: BrokerEpoch,
+    },
+    /// A registered broker is fenced, unfenced, or begins its controlled shutdown.
+    BrokerRegistrationChange {
+        broker_id: BrokerId,
+        broker_epoch: BrokerEpoch,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fenced: Option<bool>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        in_controlled_shutdown: Option<bool>,
+        /// The directories that are online, when that changed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        online_directories: Option<Vec<DirectoryId>>,
+    },
+    /// A topic is created; its partitions follow in the same batch.
+    Topic { name: String, topic_id: TopicId },
+    /// A topic and all its partitions are deleted.
+    RemoveTopic { topic_id: TopicId },
+    /// A partition is created.
+    Partition(PartitionRecord),
+    /// A partition changes. A field left out stays as it was.
+    PartitionChange(PartitionChange),
+    /// A configuration value is set, or with `None` removed.
+    Config {
+        resource: ConfigResource,
+        name: String,
+        value: Option<String>,
+    },
+    /// A block of producer ids was handed out; the next block begins here.
+    ProducerIds {
+        broker_id: BrokerId,
+        broker_epoch: BrokerEpoch,
+        next_producer_id: ProducerId,
+    },
+}
+
+/// What a configuration value belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigResource {
+    /// One topic's override.
+    Topic(String),
+    /// The default of the whole cluster, changed live (`--entity-default`).
+    ClusterDefault,
+    /// One broker's dynamic value.
+    Broker(BrokerId),
+    /// What the active controller's file said when it took office: the value recorded in the metadata log.
+    ControllerFile,
+}
+
+/// An address of a broker, by listener name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listener {
+    /// `CLIENT` or `INTERNAL`.
+    pub name: String,
+    /// The advertised host.
+    pub host: String,
+    /// The advertised port.
+    pub port: u16,
+    /// `PLAINTEXT` until there is another.
+    pub security_protocol: String,
+}
+
+/// A broker process as it introduced itself. Its broker epoch is the offset at which this record is applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterBroker {
+    pub broker_id: BrokerId,
+    pub incarnation_id: IncarnationId,
+    /// `None` when decided (the log knows it, the decider cannot), stated in snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broker_epoch: Option<BrokerEpoch>,
+    pub listeners: Vec<Listener>,
+    /// Where the broker serves `/livez`, `/readyz`, `/metrics`: host:port.
+    pub http: String,
+    pub rack: Option<String>,
+    /// Online log directories.
+    pub directories: Vec<DirectoryId>,
+    pub fenced: bool,
+    pub in_controlled_shutdown: bool,
+    /// The software's version, for people.
+    pub version: String,
+}
+
+/// Whether a leader may still be putting its log in order after an unclean election (KIP-704).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaderRecoveryState {
+    /// In order.
+    #[default]
+    Recovered,
+    /// Elected uncleanly; the ISR may not grow yet.
+    Recovering,
+}
+
+/// A partition at its creation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionRecord {
+    pub topic_id: TopicId,
+    pub partition: PartitionIndex,
+    /// In assignment order; the first is the preferred leader.
+    pub replicas: Vec<BrokerId>,
+    /// The directory of each replica, in the order of `replicas`; zero while the broker has not chosen.
+    pub directories: Vec<DirectoryId>,
+    pub isr: Vec<BrokerId>,
+    /// `None` when nobody leads.
+    pub leader: Option<BrokerId>,
+    pub leader_epoch: LeaderEpoch,
+    pub partition_epoch: PartitionEpoch,
+    #[serde(default)]
+    pub leader_recovery_state: LeaderRecoveryState,
+    /// Eligible leader replicas (KIP-966).
+    #[serde(default)]
+    pub elr: Vec<BrokerId>,
+    #[serde(default)]
+    pub last_known_elr: Vec<BrokerId>,
+    /// The leader epoch of the last unclean election.
+    #[serde(default)]
+    pub last_unclean_epoch: Option<LeaderEpoch>,
+    #[serde(default)]
+    pub adding_replicas: Vec<BrokerId>,
+    #[serde(default)]
+    pub removing_replicas: Vec<BrokerId>,
+}
+
+/// A change of a partition; every one raises the partition epoch by one, and `leader_epoch` is stated when it rises.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionChange {
+    pub topic_id: TopicId,
+    pub partition: PartitionIndex,
+    /// The epoch after this change.
+    pub partition_epoch: PartitionEpoch,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader_epoch: Option<LeaderEpoch>,
+    /// `Some(None)` takes the leader away.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "nullable")]
+    pub leader: Option<Option<BrokerId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isr: Option<Vec<BrokerId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<Vec<BrokerId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directories: Option<Vec<DirectoryId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader_recovery_state: Option<LeaderRecoveryState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elr: Option<Vec<BrokerId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_known_elr: Option<Vec<BrokerId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_unclean_epoch: Option<LeaderEpoch>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adding_replicas: Option<Vec<BrokerId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removing_replicas: Option<Vec<BrokerId>>,
+    /// Why, for people and events: `broker fenced`, `isr shrink`, `preferred election` …
+    #[serde(default)]
+    pub cause: String,
+}
+
+/// JSON cannot tell "absent" from "null" by itself: absent is `None`, null is `Some(None)`.
+mod nullable {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<T: Serialize, S: Serializer>(
+        value: &Option<Option<T>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value
+            .as_ref()
+            .and_then(Option::as_ref)
+            .serialize(serializer)
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Option<T>>, D::Error> {
+        Option::deserialize(deserializer).map(Some)
+    }
+}
