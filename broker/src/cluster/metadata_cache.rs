@@ -1,0 +1,64 @@
+//! The broker's newest view of what the cluster agreed on, readable by every request without a lock.
+//! Law: the image only moves forward, and it is published here after the broker has acted on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use kuorum_metadata::image::MetadataImage;
+use tokio::sync::watch;
+
+/// The published image and the offset of the metadata log up to which it is complete.
+#[derive(Debug)]
+pub struct MetadataCache {
+    image: ArcSwap<MetadataImage>,
+    offset: watch::Sender<i64>,
+}
+
+impl Default for MetadataCache {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MetadataCache {
+    /// Knows nothing yet: an empty image as of offset −1.
+    pub fn new() -> Self {
+        Self {
+            image: ArcSwap::from_pointee(MetadataImage::default()),
+            offset: watch::Sender::new(-1),
+        }
+    }
+
+    /// The newest image. Hold it for one request, so that the request sees one state of the cluster.
+    pub fn image(&self) -> Arc<MetadataImage> {
+        self.image.load_full()
+    }
+
+    /// The metadata log is applied up to and including this offset; −1 before the first entry.
+    pub fn offset(&self) -> i64 {
+        *self.offset.borrow()
+    }
+
+    /// Publishes `image`, which is complete up to `offset`.
+    pub fn publish(&self, image: Arc<MetadataImage>, offset: i64) {
+        self.image.store(image);
+        self.offset.send_if_modified(|known| {
+            let moved = offset > *known;
+            *known = offset.max(*known);
+            moved
+        });
+    }
+
+    /// Waits until everything up to `offset` is applied; `false` when `patience` ran out first.
+    pub async fn wait_for_offset(&self, offset: i64, patience: Duration) -> bool {
+        let mut seen = self.offset.subscribe();
+        let arrived = seen.wait_for(|known| *known >= offset);
+        matches!(tokio::time::timeout(patience, arrived).await, Ok(Ok(_)))
+    }
+
+    /// Wakes whenever the offset moves.
+    pub fn subscribe(&self) -> watch::Receiver<i64> {
+        self.offset.subscribe()
+    }
+}
