@@ -1,0 +1,97 @@
+# Kuorum. `make` alone lists what there is. `verify` and `test` never edit a file; `fix` is the only target that does.
+
+CLUSTER_DIR ?= .cluster
+PORT_BASE ?= 9092
+SET ?=
+SEEDS ?= 200
+SEED ?=
+SECONDS ?= 60
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+BIN_DIR ?= $(TARGET_DIR)/release
+
+export CLUSTER_DIR PORT_BASE SET BIN_DIR
+
+CLUSTER := deploy/cluster.sh
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 24
+
+# --- the local cluster: CLUSTER_DIR=.cluster PORT_BASE=9092 SET="key=value …" -------------------------------------------
+
+.PHONY: build up down clean status logs env demo
+build: ## the three programs, optimised
+	cargo build --release --locked -p kuorum-controller -p kuorum-broker -p kuorum-cli
+
+up: build ## build, then start three controllers and three brokers (a new cluster, or the one in CLUSTER_DIR)
+	@$(CLUSTER) up
+
+down: ## stop all six processes; the data stays
+	@$(CLUSTER) down
+
+clean: ## stop all six processes and delete the data
+	@$(CLUSTER) clean
+
+status: ## nodes, processes and health
+	@$(CLUSTER) status
+
+logs: ## the logs of all processes, merged by time
+	@$(CLUSTER) logs
+
+env: ## KUORUM_BOOTSTRAP and KUORUM_ADMIN, for eval
+	@$(CLUSTER) env
+
+VERBS := kill stop start pause resume
+.PHONY: $(foreach v,$(VERBS),$(v)-broker $(v)-controller $(v)-node) wipe-broker
+$(foreach v,$(VERBS),$(v)-broker): ; @$(CLUSTER) $(firstword $(subst -, ,$@)) broker $(ID)
+$(foreach v,$(VERBS),$(v)-controller): ; @$(CLUSTER) $(firstword $(subst -, ,$@)) controller $(ID)
+$(foreach v,$(VERBS),$(v)-node): ; @$(CLUSTER) $(firstword $(subst -, ,$@)) node $(ID)
+wipe-broker: ## delete a stopped broker's data: wipe-broker ID=n (likewise kill-, stop-, start-, pause-, resume- and -broker, -controller, -node)
+	@$(CLUSTER) wipe broker $(ID)
+
+demo: build ## kill a leader under 100,000 bank transfers, and count what was lost
+	@cargo build --release --locked -q -p kuorum-chaos-tests --bin demo
+	@$(BIN_DIR)/demo
+
+# --- proofs -----------------------------------------------------------------------------------------------------------
+
+.PHONY: test sim conformance bench fuzz chaos
+test: ## unit, table, property, simulation and multi-process tests
+	cargo build --locked --bins
+	cargo test --locked --workspace
+
+sim: ## seeded simulation of replication and elections: SEEDS=n, or SEED=s to replay one
+	cargo run --release --locked -q -p kuorum-chaos-tests --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+chaos: build ## kill the leader 20 times under load, then everything at once, and compare what was acknowledged with what is read
+	chaos-tests/scripts/kill-a-broker.sh
+
+conformance: build ## other people's Kafka clients against a real local cluster
+	chaos-tests/conformance/run.sh
+
+bench: build ## criterion for the hot paths, then end to end, each beside this machine's own limit
+	chaos-tests/bench/run.sh
+
+fuzz: ## every decoder against hostile bytes: SECONDS=n for each target
+	broker/protocol/fuzz/run.sh $(SECONDS)
+
+# --- the code ---------------------------------------------------------------------------------------------------------
+
+.PHONY: verify fmt-check clippy layers doc fix
+verify: fmt-check layers clippy doc test ## what CI runs; never edits a file
+
+fmt-check:
+	cargo fmt --all --check
+
+clippy:
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+layers: ## which crate may know which (docs/ARCHITECTURE.md)
+	deploy/layers.sh
+
+doc:
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps -q
+
+fix: ## format, and let clippy mend what it can
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged

@@ -1,0 +1,239 @@
+#!/usr/bin/env bash
+# The local cluster: three nodes on this machine, each a controller and a broker, six processes in all.
+# Called by the Makefile, which documents the commands. Law: a process is ended by its pid file and by nothing else.
+set -euo pipefail
+
+NODES=(1 2 3)
+here=$(cd "$(dirname "$0")" && pwd)
+CLUSTER_DIR=$(realpath -m "${CLUSTER_DIR:-.cluster}")
+BIN_DIR=$(realpath -m "${BIN_DIR:-target/release}")
+HOST=127.0.0.1
+# The cluster's own port base, fixed when it was made, wins over whatever this call says.
+asked_port_base=${PORT_BASE:-9092}
+if [ -f "$CLUSTER_DIR/port_base" ]; then PORT_BASE=$(cat "$CLUSTER_DIR/port_base"); else PORT_BASE=$asked_port_base; fi
+
+die() { printf '%s\n' "$*" >&2; exit 1; }
+client_port() { echo $((PORT_BASE + $1 - 1)); }
+internal_port() { echo $((PORT_BASE + 10 + $1 - 1)); }
+http_port() { echo $((PORT_BASE + 20 + $1 - 1)); }
+quorum_port() { echo $((PORT_BASE + 30 + $1 - 1)); }
+admin_port() { echo $((PORT_BASE + 40 + $1 - 1)); }
+home() { echo "$CLUSTER_DIR/$1-$2"; }
+
+bootstrap() { local n out=; for n in "${NODES[@]}"; do out+=",$HOST:$(client_port "$n")"; done; echo "${out:1}"; }
+admins() { local n out=; for n in "${NODES[@]}"; do out+=",http://$HOST:$(admin_port "$n")"; done; echo "${out:1}"; }
+voters() { local n out=; for n in "${NODES[@]}"; do out+=",$n@$HOST:$(quorum_port "$n")"; done; echo "${out:1}"; }
+
+# The pid of a running process of ours, or nothing. A number that now belongs to another program does not count.
+running() {
+    local dir pid; dir=$(home "$1" "$2")
+    [ -f "$dir/pid" ] || return 1
+    pid=$(cat "$dir/pid")
+    [ -r "/proc/$pid/cmdline" ] || return 1
+    tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF "$dir/$1.properties" || return 1
+    grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2>/dev/null && return 1
+    echo "$pid"
+}
+
+await_exit() { # role id seconds
+    local deadline=$((SECONDS + $3))
+    while running "$1" "$2" >/dev/null; do
+        [ $SECONDS -lt $deadline ] || return 1
+        sleep 0.02
+    done
+}
+
+listens() { (exec 3<>"/dev/tcp/$HOST/$1") 2>/dev/null; }
+
+http_get() { # port path
+    local status
+    exec 3<>"/dev/tcp/$HOST/$1" 2>/dev/null || return 1
+    printf 'GET %s HTTP/1.0\r\nHost: %s:%s\r\nConnection: close\r\n\r\n' "$2" "$HOST" "$1" >&3
+    timeout 3 cat <&3 || { exec 3>&-; return 1; }
+    exec 3>&-
+}
+
+render() { # role id
+    local role=$1 n=$2 dir file key
+    dir=$(home "$role" "$n"); file="$dir/$role.properties"
+    mkdir -p "$dir"
+    sed -e "s|@NODE_ID@|$n|g" -e "s|@HOST@|$HOST|g" -e "s|@DATA_DIR@|$dir/data|g" \
+        -e "s|@CLIENT_PORT@|$(client_port "$n")|g" -e "s|@INTERNAL_PORT@|$(internal_port "$n")|g" \
+        -e "s|@HTTP_PORT@|$(http_port "$n")|g" -e "s|@QUORUM_PORT@|$(quorum_port "$n")|g" \
+        -e "s|@ADMIN_PORT@|$(admin_port "$n")|g" -e "s|@VOTERS@|$(voters)|g" \
+        "$here/config/$role.properties" >"$file.tmp"
+    if [ -s "$CLUSTER_DIR/set" ]; then
+        local word
+        for word in $(cat "$CLUSTER_DIR/set"); do
+            key=${word%%=*}
+            grep -vE "^${key//./\\.}=" "$file.tmp" >"$file.tmp2" || true
+            printf '%s\n' "$word" >>"$file.tmp2"
+            mv "$file.tmp2" "$file.tmp"
+        done
+    fi
+    mv "$file.tmp" "$file"
+}
+
+format() { # role id
+    "$BIN_DIR/kuorum-$1" format --config "$(home "$1" "$2")/$1.properties" --cluster-id "$(cat "$CLUSTER_DIR/cluster_id")" \
+        >>"$(home "$1" "$2")/log" 2>&1 || die "could not format $1 $2: see $(home "$1" "$2")/log"
+}
+
+start_one() { # role id
+    local role=$1 n=$2 dir port
+    dir=$(home "$role" "$n")
+    [ -f "$dir/$role.properties" ] || die "there is no $role $n in $CLUSTER_DIR: run 'make up' first"
+    running "$role" "$n" >/dev/null && { echo "$role $n already runs (pid $(cat "$dir/pid"))"; return 0; }
+    [ -x "$BIN_DIR/kuorum-$role" ] || die "there is no $BIN_DIR/kuorum-$role: run 'make up' once, it builds"
+    setsid "$BIN_DIR/kuorum-$role" run --config "$dir/$role.properties" >>"$dir/log" 2>&1 </dev/null &
+    echo $! >"$dir/pid"
+}
+
+await_bound() { # role id
+    local role=$1 n=$2 ports port deadline=$((SECONDS + 10))
+    if [ "$role" = broker ]; then ports="$(client_port "$n") $(internal_port "$n") $(http_port "$n")"
+    else ports="$(quorum_port "$n") $(admin_port "$n")"; fi
+    for port in $ports; do
+        until listens "$port"; do
+            running "$role" "$n" >/dev/null || { tail -n 3 "$(home "$role" "$n")/log" >&2; die "$role $n did not start"; }
+            [ $SECONDS -lt $deadline ] || die "$role $n did not bind port $port in 10 s: see $(home "$role" "$n")/log"
+            sleep 0.02
+        done
+    done
+}
+
+stop_one() { # role id
+    local pid
+    pid=$(running "$1" "$2") || return 0
+    kill -CONT "$pid" 2>/dev/null || true
+    kill -TERM "$pid" 2>/dev/null || true
+    await_exit "$1" "$2" 60 || die "$1 $2 (pid $pid) has not stopped within 60 s"
+}
+
+signal_one() { # signal role id
+    local pid
+    pid=$(running "$2" "$3") || die "$2 $3 does not run"
+    kill "-$1" "$pid"
+}
+
+kill_one() { # role id
+    local pid
+    pid=$(running "$1" "$2") || die "$1 $2 does not run"
+    kill -KILL "$pid"
+    await_exit "$1" "$2" 10 || die "$1 $2 (pid $pid) is still there 10 s after SIGKILL"
+}
+
+each() { # function, then for both roles of a node or for one role
+    local verb=$1 what=$2 n=$3
+    case $what in
+        node) "$verb" controller "$n"; "$verb" broker "$n" ;;
+        *) "$verb" "$what" "$n" ;;
+    esac
+}
+
+# How many brokers the active controller calls active, and whether it calls the cluster healthy.
+cluster_is_healthy() {
+    local n body
+    for n in "${NODES[@]}"; do
+        body=$(http_get "$(admin_port "$n")" /api/v1/cluster/health 2>/dev/null | tr -d ' \r\n') || continue
+        case $body in *'"healthy":true'*) ;; *) continue ;; esac
+        body=$(http_get "$(admin_port "$n")" /api/v1/brokers 2>/dev/null | tr -d ' \r\n') || continue
+        [ "$(grep -o '"state":"active"' <<<"$body" | wc -l)" -ge ${#NODES[@]} ] && return 0
+    done
+    return 1
+}
+
+up() {
+    local n role fresh=
+    if [ -f "$CLUSTER_DIR/cluster_id" ]; then
+        [ "$asked_port_base" = 9092 ] || [ "$asked_port_base" = "$PORT_BASE" ] ||
+            die "the cluster in $CLUSTER_DIR was made with PORT_BASE=$PORT_BASE and keeps it: 'make clean' first, or choose another CLUSTER_DIR"
+    else
+        fresh=yes
+        mkdir -p "$CLUSTER_DIR"
+        echo "$PORT_BASE" >"$CLUSTER_DIR/port_base"
+        head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c1-22 >"$CLUSTER_DIR/cluster_id"
+    fi
+    [ -z "${SET:-}" ] || printf '%s\n' "$SET" >"$CLUSTER_DIR/set"
+    for n in "${NODES[@]}"; do
+        for role in controller broker; do
+            running $role "$n" >/dev/null && continue
+            render $role "$n"
+            [ -d "$(home $role "$n")/data" ] || format $role "$n"
+        done
+    done
+    for n in "${NODES[@]}"; do start_one controller "$n"; done
+    for n in "${NODES[@]}"; do start_one broker "$n"; done
+    for n in "${NODES[@]}"; do await_bound controller "$n"; await_bound broker "$n"; done
+    local deadline=$((SECONDS + 60))
+    until cluster_is_healthy; do
+        [ $SECONDS -lt $deadline ] || die "the cluster is not healthy after 60 s: 'make status' and 'make logs' say more"
+        sleep 0.05
+    done
+    [ -n "$fresh" ] && echo "A new cluster in $CLUSTER_DIR is up." || echo "The cluster in $CLUSTER_DIR is up again."
+    cat <<TXT
+
+  Kafka clients:  $(bootstrap)
+  Admin API:      $(admins)
+
+Try next:
+  $BIN_DIR/kuorum topics create payments --partitions 3
+  echo 'user_10|{"amount": 50000}' | $BIN_DIR/kuorum produce -t payments -k '|'
+  $BIN_DIR/kuorum consume -t payments -e
+  make kill-broker ID=1      # then produce and consume again
+  make start-broker ID=1
+  make status
+TXT
+}
+
+status() {
+    local n role pid state
+    printf '%-6s %-12s %-10s %-8s %s\n' node process state pid addresses
+    for n in "${NODES[@]}"; do
+        for role in controller broker; do
+            if pid=$(running $role "$n"); then
+                state=running
+                grep -qE '^State:[[:space:]]*[Tt]' "/proc/$pid/status" && state=paused
+            else pid=-; state=stopped; fi
+            if [ $role = broker ]; then printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "clients $HOST:$(client_port "$n"), http $(http_port "$n")"
+            else printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "quorum $HOST:$(quorum_port "$n"), admin $(admin_port "$n")"; fi
+        done
+    done
+    echo
+    for n in "${NODES[@]}"; do
+        if running controller "$n" >/dev/null && health=$(http_get "$(admin_port "$n")" /api/v1/cluster/health 2>/dev/null | tr -d '\r' | sed '1,/^$/d') && [ -n "$health" ]; then
+            echo "health: $health"; return 0
+        fi
+    done
+    echo "health: unknown, no controller answers"
+}
+
+logs() {
+    local n role
+    for n in "${NODES[@]}"; do for role in controller broker; do
+        [ -f "$(home $role "$n")/log" ] && sed "s/^\([^ ]*\) /\1 $role-$n /" "$(home $role "$n")/log"
+    done; done | sort -s -k1,1
+}
+
+command=${1:-}; what=${2:-}; id=${3:-}
+case $command in kill|stop|start|pause|resume|wipe)
+    [[ "$id" =~ ^[1-3]$ ]] || die "which one? Say ID=1, ID=2 or ID=3" ;;
+esac
+case $command in
+    up) up ;;
+    down) for n in "${NODES[@]}"; do stop_one broker "$n" & done; wait; for n in "${NODES[@]}"; do stop_one controller "$n"; done ;;
+    clean) for n in "${NODES[@]}"; do for r in broker controller; do running $r "$n" >/dev/null && kill_one $r "$n"; done; done
+           [ ! -e "$CLUSTER_DIR" ] || [ -f "$CLUSTER_DIR/port_base" ] || die "$CLUSTER_DIR is not a cluster directory: left alone"
+           rm -rf "$CLUSTER_DIR" ;;
+    status) status ;;
+    logs) logs ;;
+    env) printf 'KUORUM_BOOTSTRAP=%s\nKUORUM_ADMIN=%s\n' "$(bootstrap)" "$(admins)" ;;
+    kill) each kill_one "$what" "$id" ;;
+    stop) each stop_one "$what" "$id" ;;
+    start) each start_one "$what" "$id"; each await_bound "$what" "$id" ;;
+    pause) case $what in node) signal_one STOP controller "$id"; signal_one STOP broker "$id" ;; *) signal_one STOP "$what" "$id" ;; esac ;;
+    resume) case $what in node) signal_one CONT controller "$id"; signal_one CONT broker "$id" ;; *) signal_one CONT "$what" "$id" ;; esac ;;
+    wipe) running broker "$id" >/dev/null && die "broker $id runs: 'make stop-broker ID=$id' or 'make kill-broker ID=$id' first"
+          rm -rf "$(home broker "$id")/data"; format broker "$id" ;;
+    *) die "usage: cluster.sh up|down|clean|status|logs|env|kill|stop|start|pause|resume|wipe [broker|controller|node ID]" ;;
+esac
