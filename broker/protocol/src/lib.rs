@@ -2,6 +2,7 @@
 //! Law: pure. Every decoder is bounded by the bytes it was given; a hostile frame is an error, never a panic.
 
 pub mod ids;
+pub mod record;
 pub mod time;
 
 pub use ids::{

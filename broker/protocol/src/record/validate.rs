@@ -1,0 +1,278 @@
+//! What a broker checks of a batch before it appends it for a producer.
+//! Law: pure; the order of the checks is Kafka's, so that a batch with two faults gets the answer clients know.
+
+use thiserror::Error;
+
+use super::batch::{BatchError, BatchView, MAGIC, MAGIC_OFFSET};
+use super::compression::{Codec, DecompressLimit, decompress};
+use super::record::{RawRecords, RecordError};
+use crate::ids::{Offset, ProducerId, Sequence};
+use crate::time::Timestamp;
+
+/// Whose timestamp a topic keeps (`message.timestamp.type`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimestampType {
+    /// The producer's.
+    #[default]
+    CreateTime,
+    /// The leader's, when it appends.
+    LogAppendTime,
+}
+
+/// What a topic and a request allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProduceLimits {
+    /// `max.message.bytes`: the size of a batch, compressed.
+    pub max_message_bytes: usize,
+    /// The version of the Produce request; zstd needs 7 (KIP-110).
+    pub produce_version: i16,
+    /// `message.timestamp.type`.
+    pub timestamp_type: TimestampType,
+    /// What the clock says.
+    pub now: Timestamp,
+    /// `message.timestamp.before.max.ms`: how old a record may be.
+    pub timestamp_before_max_ms: i64,
+    /// `message.timestamp.after.max.ms`: how far in the future a record may lie.
+    pub timestamp_after_max_ms: i64,
+    /// `cleanup.policy` contains `compact`: every record needs a key.
+    pub compacted: bool,
+    /// Also take compressed batches apart (compacted topics always do).
+    pub strict: bool,
+    /// How much a compressed batch may decompress to when it is taken apart.
+    pub decompress: DecompressLimit,
+}
+
+impl Default for ProduceLimits {
+    /// Kafka's defaults, with a clock that has not begun and therefore no bound on timestamps.
+    fn default() -> Self {
+        Self {
+            max_message_bytes: 1_048_588,
+            produce_version: i16::MAX,
+            timestamp_type: TimestampType::CreateTime,
+            now: Timestamp(i64::MAX),
+            timestamp_before_max_ms: i64::MAX,
+            timestamp_after_max_ms: 3_600_000,
+            compacted: false,
+            strict: false,
+            decompress: DecompressLimit::PRODUCED,
+        }
+    }
+}
+
+/// Why a produced batch is refused. The display is what the producer gets to read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InvalidBatch {
+    /// No whole batch is there.
+    #[error("the request holds no whole record batch for this partition")]
+    NoBatch,
+    /// A batch of format 0 or 1.
+    #[error("record format {0} is no longer accepted: format 2 is needed")]
+    OldMagic(i8),
+    /// Bytes follow the batch.
+    #[error("a partition takes exactly one record batch in a request")]
+    SeveralBatches,
+    /// Not a batch at all, or damaged on the way. The producer may send it again.
+    #[error("the record batch is corrupt: {0}")]
+    Corrupt(&'static str),
+    /// zstd in a request that is too old for it.
+    #[error("zstd needs version 7 or later of the Produce request")]
+    ZstdTooOld,
+    /// The codec id means nothing.
+    #[error("there is no codec {0}")]
+    UnknownCodec(u8),
+    /// The base offset is the log's to assign.
+    #[error("the base offset is {0} and must be 0")]
+    BaseOffset(i64),
+    /// The batch is larger than the topic allows.
+    #[error("the record batch has {size} bytes and max.message.bytes is {max}")]
+    TooLarge {
+        /// Its size.
+        size: usize,
+        /// The topic's limit.
+        max: usize,
+    },
+    /// The header's numbers contradict each other.
+    #[error("the header claims {count} records and a last offset delta of {last_offset_delta}")]
+    Count {
+        /// The claimed number of records.
+        count: i32,
+        /// The claimed last offset delta.
+        last_offset_delta: i32,
+    },
+    /// Markers are the broker's.
+    #[error("a client may not write control batches")]
+    Control,
+    /// An idempotent producer numbers its batches.
+    #[error("a batch with producer id {0} needs a sequence")]
+    NoSequence(ProducerId),
+    /// LogAppendTime is the log's to set.
+    #[error("a client may not set LogAppendTime")]
+    LogAppendTime,
+    /// A record is not what the format asks for.
+    #[error("{0}")]
+    Records(RecordError),
+    /// The offset delta of a record is not its place.
+    #[error("record {index} has the offset delta {found}")]
+    OffsetDelta {
+        /// Its place.
+        index: i32,
+        /// What it says.
+        found: i32,
+    },
+    /// Timestamps outside what the topic allows.
+    #[error("timestamps of {} records are outside the range the topic allows", .indexes.len().max(1))]
+    TimestampOutOfRange {
+        /// Which records; empty if only the header was looked at.
+        indexes: Vec<i32>,
+    },
+    /// A compacted topic needs keys.
+    #[error("{} records have no key and the topic is compacted", .indexes.len())]
+    KeyMissing {
+        /// Which records.
+        indexes: Vec<i32>,
+    },
+}
+
+impl InvalidBatch {
+    /// The records that are to blame, if single ones are (`record_errors`, KIP-467).
+    pub fn record_errors(&self) -> &[i32] {
+        match self {
+            Self::TimestampOutOfRange { indexes } | Self::KeyMissing { indexes } => indexes,
+            _ => &[],
+        }
+    }
+}
+
+/// Checks the bytes that a Produce request holds for one partition: rows 3 to 5 and 7 to 17 of Kafka's checks, but for
+/// leadership. Compressed batches are taken apart only if the topic is compacted or `strict` is set; else their
+/// timestamps are judged by the header.
+///
+/// # Errors
+/// The first fault in Kafka's order.
+pub fn validate_produced<'a>(
+    bytes: &'a [u8],
+    limits: &ProduceLimits,
+) -> Result<BatchView<'a>, InvalidBatch> {
+    let batch = exactly_one(bytes)?;
+    if batch.compression() == Codec::Zstd && limits.produce_version < 7 {
+        return Err(InvalidBatch::ZstdTooOld);
+    }
+    if batch.base_offset() != Offset::ZERO {
+        return Err(InvalidBatch::BaseOffset(batch.base_offset().0));
+    }
+    if batch.size() > limits.max_message_bytes {
+        return Err(InvalidBatch::TooLarge {
+            size: batch.size(),
+            max: limits.max_message_bytes,
+        });
+    }
+    if !batch.crc_is_valid() {
+        return Err(InvalidBatch::Corrupt("its CRC does not match"));
+    }
+    header(&batch, limits)?;
+    records(&batch, limits)?;
+    Ok(batch)
+}
+
+/// Rows 3, 4 and the size of row 9: one whole batch of format 2 and nothing else.
+fn exactly_one(bytes: &[u8]) -> Result<BatchView<'_>, InvalidBatch> {
+    if let Some(&magic) = bytes.get(MAGIC_OFFSET)
+        && magic as i8 != MAGIC
+    {
+        return Err(match magic {
+            0 | 1 => InvalidBatch::OldMagic(magic as i8),
+            _ => InvalidBatch::Corrupt("its magic is unknown"),
+        });
+    }
+    let batch = BatchView::parse(bytes).map_err(|error| match error {
+        BatchError::Truncated { .. } => InvalidBatch::NoBatch,
+        BatchError::BadMagic(magic) => InvalidBatch::OldMagic(magic),
+        BatchError::BadLength(_) => InvalidBatch::Corrupt("its length is impossible"),
+    })?;
+    match batch.size() == bytes.len() {
+        true => Ok(batch),
+        false => Err(InvalidBatch::SeveralBatches),
+    }
+}
+
+/// Rows 10 to 14.
+fn header(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidBatch> {
+    if let Codec::Unknown(id) = batch.compression() {
+        return Err(InvalidBatch::UnknownCodec(id));
+    }
+    let (count, last_offset_delta) = (batch.record_count(), batch.last_offset_delta());
+    if last_offset_delta < 0 || count <= 0 || count - 1 != last_offset_delta {
+        return Err(InvalidBatch::Count {
+            count,
+            last_offset_delta,
+        });
+    }
+    if batch.is_control() {
+        return Err(InvalidBatch::Control);
+    }
+    if batch.producer_id() > ProducerId::NONE && batch.base_sequence() < Sequence(0) {
+        return Err(InvalidBatch::NoSequence(batch.producer_id()));
+    }
+    if batch.is_log_append_time() && limits.timestamp_type == TimestampType::CreateTime {
+        return Err(InvalidBatch::LogAppendTime);
+    }
+    Ok(())
+}
+
+/// Rows 15 to 17.
+fn records(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidBatch> {
+    let check_time = limits.timestamp_type == TimestampType::CreateTime;
+    let earliest = limits.now.0.saturating_sub(limits.timestamp_before_max_ms);
+    let latest = limits.now.0.saturating_add(limits.timestamp_after_max_ms);
+    let in_range =
+        |timestamp: i64| timestamp == Timestamp::NONE.0 || (earliest..=latest).contains(&timestamp);
+
+    let compressed = batch.compression() != Codec::None;
+    if compressed && !limits.strict && !limits.compacted {
+        if check_time && !(in_range(batch.base_timestamp().0) && in_range(batch.max_timestamp().0))
+        {
+            return Err(InvalidBatch::TimestampOutOfRange {
+                indexes: Vec::new(),
+            });
+        }
+        return Ok(());
+    }
+
+    let decompressed;
+    let payload = if compressed {
+        decompressed = decompress(batch.compression(), batch.payload(), limits.decompress)
+            .map_err(|error| InvalidBatch::Records(RecordError::Compression(error)))?;
+        &decompressed[..]
+    } else {
+        batch.payload()
+    };
+    let mut bad_time = Vec::new();
+    let mut no_key = Vec::new();
+    for (index, record) in (0..).zip(RawRecords::new(payload, batch.record_count())) {
+        let record = record.map_err(InvalidBatch::Records)?;
+        if record.offset_delta != index {
+            return Err(InvalidBatch::OffsetDelta {
+                index,
+                found: record.offset_delta,
+            });
+        }
+        let timestamp = batch
+            .base_timestamp()
+            .0
+            .wrapping_add(record.timestamp_delta);
+        if check_time && !in_range(timestamp) {
+            bad_time.push(index);
+        }
+        if limits.compacted && record.key.is_none() {
+            no_key.push(index);
+        }
+    }
+    // Kafka reports the faults of single records by the first kind it meets; a missing key is looked at first.
+    if !no_key.is_empty() {
+        return Err(InvalidBatch::KeyMissing { indexes: no_key });
+    }
+    if !bad_time.is_empty() {
+        return Err(InvalidBatch::TimestampOutOfRange { indexes: bad_time });
+    }
+    Ok(())
+}
