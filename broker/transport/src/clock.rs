@@ -1,0 +1,139 @@
+//! The one door to time and randomness of the shells.
+//! Law: pure code is handed a [`Now`]; only a shell asks for one, here. With [`Clock::seeded`] under a paused runtime the
+//! same seed gives the same readings.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kuorum_protocol::{Monotonic, Now, Timestamp};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use tokio::time::Instant;
+
+/// Where a seeded clock's wall time begins: 2026-01-01T00:00:00Z, in milliseconds.
+const SEEDED_WALL_START: i64 = 1_767_225_600_000;
+
+/// A clock and a source of randomness. Clones share both.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    start: Instant,
+    wall: Wall,
+    random: Mutex<StdRng>,
+}
+
+#[derive(Debug)]
+enum Wall {
+    /// What the machine says.
+    System,
+    /// A fixed beginning, moved only by the monotonic clock.
+    Fixed(i64),
+}
+
+impl Clock {
+    /// The machine's clock, with randomness nobody can foretell.
+    pub fn system() -> Self {
+        Self::new(Wall::System, rand::random())
+    }
+
+    /// A clock for tests: wall time begins at a fixed moment, randomness follows the seed.
+    pub fn seeded(seed: u64) -> Self {
+        Self::new(Wall::Fixed(SEEDED_WALL_START), seed)
+    }
+
+    fn new(wall: Wall, seed: u64) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                start: Instant::now(),
+                wall,
+                random: Mutex::new(StdRng::seed_from_u64(seed)),
+            }),
+        }
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Now {
+        let elapsed = self.inner.start.elapsed();
+        let wall = match self.inner.wall {
+            Wall::System => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_millis() as i64),
+            Wall::Fixed(start) => start + elapsed.as_millis() as i64,
+        };
+        Now {
+            monotonic: Monotonic(elapsed),
+            wall: Timestamp(wall),
+        }
+    }
+
+    /// The runtime's name for a moment of this clock.
+    pub fn instant(&self, at: Monotonic) -> Instant {
+        self.inner.start + at.0
+    }
+
+    /// Waits until `at`.
+    pub async fn sleep_until(&self, at: Monotonic) {
+        tokio::time::sleep_until(self.instant(at)).await;
+    }
+
+    /// Waits for `duration`.
+    pub async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    /// A random number of 64 bits.
+    pub fn random(&self) -> u64 {
+        self.with_random(|random| random.next_u64())
+    }
+
+    /// A random 128 bits, for ids.
+    pub fn random_u128(&self) -> u128 {
+        self.with_random(|random| random.random())
+    }
+
+    /// A random number of `0..bound`; 0 if `bound` is 0.
+    pub fn random_below(&self, bound: u64) -> u64 {
+        if bound == 0 {
+            return 0;
+        }
+        self.with_random(|random| random.random_range(0..bound))
+    }
+
+    fn with_random<R>(&self, take: impl FnOnce(&mut StdRng) -> R) -> R {
+        // A panic while holding the generator cannot leave it half-made.
+        take(
+            &mut self
+                .inner
+                .random
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_seed_replays_time_and_randomness() {
+        let (one, two) = (Clock::seeded(7), Clock::seeded(7));
+        tokio::time::advance(Duration::from_millis(1500)).await;
+        assert_eq!(one.now(), two.now());
+        assert_eq!(one.now().wall, Timestamp(SEEDED_WALL_START + 1500));
+        let draws = |clock: &Clock| (0..5).map(|_| clock.random()).collect::<Vec<_>>();
+        assert_eq!(draws(&one), draws(&two));
+        assert_ne!(draws(&one), draws(&Clock::seeded(8)));
+        assert_eq!(one.random_below(0), 0);
+    }
+}
