@@ -1,0 +1,73 @@
+//! What the cluster has agreed on about one partition, as far as replication needs it.
+//! Law: plain values, taken from one metadata image.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch};
+
+/// One partition as the metadata image shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assignment {
+    /// `None` when nobody leads.
+    pub leader: Option<BrokerId>,
+    pub leader_epoch: LeaderEpoch,
+    pub partition_epoch: PartitionEpoch,
+    /// In assignment order.
+    pub replicas: Vec<BrokerId>,
+    pub isr: BTreeSet<BrokerId>,
+    /// The leader epoch of the last unclean election, if there ever was one.
+    pub last_unclean_epoch: Option<LeaderEpoch>,
+    /// The registration of each replica's broker; a broker that is not registered is missing.
+    pub standing: BTreeMap<BrokerId, Standing>,
+}
+
+/// A broker as the metadata image shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The incarnation that is registered.
+    pub broker_epoch: BrokerEpoch,
+    /// Neither fenced nor in its controlled shutdown (KIP-841).
+    pub may_join: bool,
+}
+
+/// When a record counts as being on a replica (`acks.durability`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is flushed to the disk.
+    #[default]
+    Flushed,
+    /// When it is in the page cache: it survives a process, not a power cut.
+    PageCache,
+}
+
+/// The settings replication lives by. They may change at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// `min.insync.replicas`, as configured.
+    pub min_insync_replicas: usize,
+    pub durability: Durability,
+    /// `replica.lag.time.max.ms`: how long ago a follower may have been caught up last.
+    pub replica_lag_time_max: Duration,
+    /// How long to wait before a proposal without an answer is sent again, or one is made anew after a refusal.
+    pub isr_retry_backoff: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            min_insync_replicas: 1,
+            durability: Durability::Flushed,
+            replica_lag_time_max: Duration::from_secs(30),
+            isr_retry_backoff: Duration::from_millis(100),
+        }
+    }
+}
+
+impl Terms {
+    /// How many replicas must have a record: never more than there are.
+    #[must_use]
+    pub fn effective_min_isr(&self, replicas: usize) -> usize {
+        self.min_insync_replicas.min(replicas)
+    }
+}

@@ -1,0 +1,81 @@
+//! Rules that a test may switch off, to prove that the simulation would notice.
+//! Law: without the feature `mutations` every rule holds and [`off`] is the constant `false`.
+
+/// One rule, named by what goes wrong without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutation {
+    /// The high watermark waits for the proposed set only, not for the maximal one.
+    HighWatermarkIgnoresMaximalIsr,
+    /// The high watermark advances although fewer than min.insync.replicas are in sync.
+    HighWatermarkIgnoresMinIsr,
+    /// The leader counts itself up to its log end, flushed or not.
+    LeaderCountsUnflushed,
+    /// A follower fetches on (and so reports) before what it has is flushed.
+    FollowerReportsUnflushed,
+    /// A parked produce outlives the epoch that appended it.
+    AckOutlivesEpoch,
+    /// A follower may join the ISR before it has reached the start of the leader's epoch.
+    JoinBeforeEpochStart,
+    /// A follower may join without having fetched from this very incarnation in this epoch.
+    JoinIgnoresBrokerEpoch,
+    /// Nobody looks again at the high watermark when the ISR has shrunk.
+    ShrinkForgetsHighWatermark,
+    /// A new leader epoch does not send the follower back to truncating, and divergence is not looked for.
+    NoTruncation,
+    /// A follower cuts to its high watermark instead of to the boundary of the epochs (before KIP-101).
+    TruncateToHighWatermark,
+    /// A fetch that is answered with a divergence still counts as progress (KAFKA-13141).
+    DivergenceIsProgress,
+    /// A follower takes the high watermark from an answer that told it to cut (KAFKA-14704).
+    DivergenceCarriesHighWatermark,
+    /// A follower appends whatever answer arrives, whichever request it belongs to.
+    StaleAnswersAppended,
+    /// An accepted change whose partition epoch is already known stays pending (KAFKA-12751).
+    EqualEpochStaysPending,
+    /// A proposal that was never answered is never sent again (KAFKA-14144).
+    UnansweredIsForgotten,
+    /// Only a recent fetch with new data keeps a follower in sync, so idle partitions flap (KAFKA-7152).
+    IdleFollowersLeave,
+    /// Consumers read up to the log end.
+    ConsumersReadToLogEnd,
+    /// A new leader forgets the high watermark it had as a follower and tells what it has at once.
+    LatestBeforeEpochStart,
+    /// A leader appends for whoever asks, whatever epoch it has been told of.
+    DeposedLeaderAppends,
+    /// Out-of-sync followers are never removed.
+    NeverShrinks,
+}
+
+#[cfg(feature = "mutations")]
+mod switch {
+    use std::cell::Cell;
+
+    use super::Mutation;
+
+    thread_local! {
+        static OFF: Cell<Option<Mutation>> = const { Cell::new(None) };
+    }
+
+    /// Whether `rule` is switched off in this thread.
+    pub fn off(rule: Mutation) -> bool {
+        OFF.with(|off| off.get() == Some(rule))
+    }
+
+    /// Runs `story` with `rule` switched off, in this thread only.
+    pub fn without<R>(rule: Option<Mutation>, story: impl FnOnce() -> R) -> R {
+        let before = OFF.with(|off| off.replace(rule));
+        let result = story();
+        OFF.with(|off| off.set(before));
+        result
+    }
+}
+
+#[cfg(feature = "mutations")]
+pub use switch::{off, without};
+
+/// Whether `rule` is switched off: never.
+#[cfg(not(feature = "mutations"))]
+#[inline(always)]
+pub const fn off(_rule: Mutation) -> bool {
+    false
+}
