@@ -222,7 +222,11 @@ fn header(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidBa
 /// Rows 15 to 17.
 fn records(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidBatch> {
     let check_time = limits.timestamp_type == TimestampType::CreateTime;
-    let earliest = limits.now.0.saturating_sub(limits.timestamp_before_max_ms);
+    // The default means "however old", and a timestamp may even be negative.
+    let earliest = match limits.timestamp_before_max_ms {
+        i64::MAX => i64::MIN,
+        before => limits.now.0.saturating_sub(before),
+    };
     let latest = limits.now.0.saturating_add(limits.timestamp_after_max_ms);
     let in_range =
         |timestamp: i64| timestamp == Timestamp::NONE.0 || (earliest..=latest).contains(&timestamp);
