@@ -1,0 +1,5 @@
+//! Idempotent producers.
+
+/// Every idempotent producer of one log.
+#[derive(Clone, Debug, Default)]
+pub struct ProducerStates {}
