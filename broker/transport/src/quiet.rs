@@ -63,8 +63,8 @@ fn mix(sum: usize, octet: &u8) -> usize {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn one_line_an_interval() {
+    #[test]
+    fn one_line_an_interval() {
         let quiet = Quiet::new(Duration::from_secs(10));
         let (one, two) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let start = Instant::now();
