@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Other people's Kafka clients against a real local cluster. Each comes from its own registry, into a folder that is not kept.
+# CLIENTS="librdkafka kafka-python java tools franz-go kafkajs" chooses some; KUORUM_BOOTSTRAP set beforehand uses that cluster instead.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+work=${CONFORMANCE_DIR:-$root/.conformance}
+clients=${CLIENTS:-librdkafka kafka-python java tools franz-go kafkajs}
+mkdir -p "$work"
+cluster() { CLUSTER_DIR="$work/cluster" PORT_BASE=${CONFORMANCE_PORT_BASE:-19092} BIN_DIR=${BIN_DIR:-$root/target/release} "$root/deploy/cluster.sh" "$@"; }
+
+need() { command -v "$1" >/dev/null || { echo "conformance: '$1' is not installed; it is needed for $2" >&2; exit 1; }; }
+install_python() {
+    need python3 librdkafka\ and\ kafka-python
+    [ -x "$work/python/bin/python" ] || python3 -m venv "$work/python" || exit 1
+    "$work/python/bin/pip" install -q --disable-pip-version-check -r "$here/python/requirements.txt" || exit 1
+}
+install_java() {
+    need mvn "the Java client and Kafka's tools"
+    [ -d "$work/jars" ] || mvn -q -B -f "$here/java/pom.xml" dependency:copy-dependencies -DoutputDirectory="$work/jars" || { rm -rf "$work/jars"; exit 1; }
+}
+for client in $clients; do
+    case $client in
+        librdkafka | kafka-python) install_python ;;
+        java | tools) install_java ;;
+        franz-go) need go franz-go; (cd "$here/go" && go build -o "$work/franz-go" .) || exit 1 ;;
+        kafkajs) need npm kafkajs; mkdir -p "$work/node"; cp "$here"/node/*.js* "$work/node/"
+                 [ -d "$work/node/node_modules" ] || (cd "$work/node" && npm install --silent --no-package-lock --no-fund --no-audit) || exit 1 ;;
+        *) echo "conformance: no client is called '$client'" >&2; exit 1 ;;
+    esac
+done
+
+if [ -z "${KUORUM_BOOTSTRAP:-}" ]; then
+    trap 'cluster clean' EXIT
+    cluster clean
+    cluster up >/dev/null || exit 1
+    eval "$(cluster env)"
+    export DATA_DIRS="$work/cluster/broker-1/data"
+fi
+export KUORUM_BOOTSTRAP LIBS="$work/jars"
+
+passed=0 failed=0 broken=""
+for client in $clients; do
+    echo "== $client"
+    log="$work/$client.out"
+    case $client in
+        librdkafka) (cd "$here/python" && "$work/python/bin/python" -B librdkafka.py) ;;
+        kafka-python) (cd "$here/python" && "$work/python/bin/python" -B kafka_python.py) ;;
+        java) java -cp "$work/jars/*" "$here/java/Conformance.java" ;;
+        tools) "$here/tools/tools.sh" ;;
+        franz-go) "$work/franz-go" ;;
+        kafkajs) (cd "$work/node" && node conformance.js) ;;
+    esac 2>&1 | tee "$log"
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -1)
+    if [ -z "$line" ]; then broken+=" $client"; failed=$((failed + 1)); continue; fi
+    passed=$((passed + ${line%% *})); rest=${line#*, }; failed=$((failed + ${rest%% *}))
+    [ "${rest%% *}" = 0 ] || broken+=" $client"
+done
+[ -z "$broken" ] || echo "not conforming:$broken"
+echo "conformance: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]
