@@ -1,1 +1,1 @@
-//! (being built)
+pub mod quorum;

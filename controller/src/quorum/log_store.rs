@@ -1,0 +1,511 @@
+//! The Raft log and the vote, on disk.
+//! Law: an index is an offset of a `storage::Log`, one record batch an entry. Every write goes through one thread, in the
+//! order of the calls; a callback or an answer means "fsynced". An IO error is reported once and ends the process.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use kuorum_protocol::record::{
+    BatchBuilder, BatchMut, BatchView, Codec, DecompressLimit, RecordsReader,
+};
+use kuorum_protocol::{Offset, Timestamp};
+use kuorum_storage::{Dir, Known, Log, LogConfig};
+use kuorum_transport::Clock;
+use openraft::storage::{LogFlushed, RaftLogStorage};
+use openraft::{LogState, OptionalSend, RaftLogReader};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::failure::Failure;
+use super::file::{PURGED, VOTE};
+use super::types::{Entry, LogId, StorageError, StorageIOError, TypeConfig, Vote};
+
+/// How many bytes of entries one AppendEntries carries at most, unless a single entry is larger.
+const READ_BUDGET: usize = 256 * 1024;
+/// How many bytes of the newest entries are kept in memory, so that followers and the state machine do not read the disk.
+const TAIL_BYTES: usize = 4 * 1024 * 1024;
+/// Where the log lives inside the quorum's directory: as Kafka names it, so that Kafka's tools know it.
+const LOG_DIRECTORY: &str = "__cluster_metadata-0";
+/// How much is read from the disk at once.
+const READ_BYTES: usize = 1024 * 1024;
+
+/// What an entry's record holds.
+#[derive(Serialize, Deserialize)]
+#[serde(bound = "")]
+struct Stored {
+    log_id: LogId,
+    payload: openraft::EntryPayload<TypeConfig>,
+}
+
+/// The log and the vote. A clone is the same log.
+pub struct LogStore<D: Dir> {
+    shared: Arc<Shared<D>>,
+}
+
+impl<D: Dir> Clone for LogStore<D> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<D: Dir> Debug for LogStore<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogStore").finish_non_exhaustive()
+    }
+}
+
+struct Shared<D: Dir> {
+    state: Mutex<State<D>>,
+    jobs: mpsc::Sender<Job>,
+    clock: Clock,
+}
+
+struct State<D: Dir> {
+    log: Log<D>,
+    vote: Option<Vote>,
+    purged: Option<LogId>,
+    last: Option<LogId>,
+    tail: Tail,
+}
+
+/// One write, in the order of the calls.
+enum Job {
+    Append {
+        batches: Vec<(Entry, Vec<u8>)>,
+        written: oneshot::Sender<io::Result<()>>,
+        flushed: LogFlushed<TypeConfig>,
+    },
+    SaveVote(Vote, oneshot::Sender<io::Result<()>>),
+    /// Removes the entries from this index on.
+    Truncate(u64, oneshot::Sender<io::Result<()>>),
+    /// Removes the entries up to and with this one.
+    Purge(LogId, oneshot::Sender<io::Result<()>>),
+}
+
+impl<D: Dir> LogStore<D> {
+    /// Opens the log in `dir` and starts its writer.
+    ///
+    /// # Errors
+    /// If a file cannot be read, is damaged, or is of a newer format. Damage below the durable end of the log is never
+    /// repaired by cutting: those entries may have been acknowledged.
+    pub fn open(dir: D, clock: Clock, failure: Failure) -> io::Result<Self> {
+        let vote = VOTE.read_json(&dir)?;
+        let purged: Option<LogId> = PURGED.read_json(&dir)?;
+        let start = Offset(purged.map_or(0, |id| id.index as i64 + 1));
+        let log_dir = dir.subdirectory(LOG_DIRECTORY);
+        if log_dir.create()? {
+            log_dir.sync_parent()?;
+        }
+        let known = Known {
+            log_start: start,
+            // The log is short, so all of it is checked.
+            recovery_point: start,
+            high_watermark: start,
+            clean: false,
+            same_boot: false,
+        };
+        let config = LogConfig {
+            segment_bytes: 16 * 1024 * 1024,
+            segment_ms: i64::MAX,
+            max_message_bytes: usize::MAX,
+            retention_ms: None,
+            retention_bytes: None,
+            delete: false,
+            ..LogConfig::default()
+        };
+        let (mut log, recovery) = Log::open(log_dir, config, known, clock.now()).map_err(io::Error::other)?;
+        if let Some(corruption) = &recovery.corruption {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the metadata log is damaged ({corruption:?}): nothing was removed. Format this controller anew and let it copy the log from the others"
+                ),
+            ));
+        }
+        if recovery.truncated_bytes > 0 {
+            tracing::info!(
+                bytes = recovery.truncated_bytes,
+                "cut off an entry of the metadata log that was being written when the process ended"
+            );
+        }
+        if log.end_offset() < start {
+            // A snapshot had been installed over a log that was behind it.
+            log.reset_to(start).map_err(io::Error::other)?;
+        } else if log.start_offset() < start {
+            log.advance_start(start).map_err(io::Error::other)?;
+        } else if log.start_offset() > start {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the metadata log begins at {} and nothing says what came before: format this controller anew and let it copy the log from the others",
+                    log.start_offset()
+                ),
+            ));
+        }
+        let mut last = purged;
+        if log.end_offset() > start {
+            let index = log.end_offset().0 as u64 - 1;
+            last = read_entries(&log, index, index + 1, usize::MAX)?.pop().map(|entry| entry.log_id);
+        }
+        let (jobs, queue) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { log, vote, purged, last, tail: Tail::default() }),
+            jobs,
+            clock,
+        });
+        let weak = Arc::downgrade(&shared);
+        thread::Builder::new()
+            .name("quorum-writer".to_owned())
+            .spawn(move || {
+                // Ends when the last handle is gone: nothing can be asked any more.
+                for job in queue {
+                    let Some(shared) = weak.upgrade() else { return };
+                    run(&dir, &shared.state, job, &failure);
+                }
+            })?;
+        Ok(Self { shared })
+    }
+
+    /// The first index in the log, and the one after the last.
+    pub(crate) fn bounds(&self) -> (u64, u64) {
+        let state = self.shared.state.lock();
+        (state.log.start_offset().0 as u64, state.log.end_offset().0 as u64)
+    }
+
+    /// Whether a vote was ever given here, or an entry stored.
+    pub(crate) fn is_pristine(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.vote.is_none() && state.last.is_none()
+    }
+
+    async fn submit(
+        &self,
+        job: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Job,
+    ) -> io::Result<()> {
+        let (done, answer) = oneshot::channel();
+        let gone = || io::Error::other("the writer of the metadata log has ended");
+        self.shared.jobs.send(job(done)).map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    fn entries(&self, from: u64, until: u64, budget: usize) -> io::Result<Vec<Entry>> {
+        let state = self.shared.state.lock();
+        let from = from.max(state.log.start_offset().0 as u64);
+        let until = until.min(state.log.end_offset().0 as u64);
+        if from >= until {
+            return Ok(Vec::new());
+        }
+        if let Some(entries) = state.tail.read(from, until, budget) {
+            return Ok(entries);
+        }
+        read_entries(&state.log, from, until, budget)
+    }
+}
+
+fn run<D: Dir>(dir: &D, state: &Mutex<State<D>>, job: Job, failure: &Failure) {
+    match job {
+        Job::Append { batches, written, flushed } => {
+            let result = write_batches(state, batches);
+            let failed = result.as_ref().err().map(copy_of);
+            // The receiver waits in RaftCore; if that is gone, nobody needs the answer.
+            let _ = written.send(result);
+            let result = match failed {
+                Some(error) => Err(error),
+                None => flush(state),
+            };
+            if let Err(error) = &result {
+                failure.report(format!("cannot write the metadata log: {error}"));
+            }
+            flushed.log_io_completed(result);
+        }
+        Job::SaveVote(vote, done) => {
+            let result = VOTE.write_json(dir, &vote);
+            if result.is_ok() {
+                state.lock().vote = Some(vote);
+            }
+            answer(result, done, "cannot write the vote", failure);
+        }
+        Job::Truncate(from, done) => {
+            let result = truncate(state, from);
+            answer(result, done, "cannot cut the metadata log", failure);
+        }
+        Job::Purge(upto, done) => {
+            let result = purge(dir, state, upto);
+            answer(result, done, "cannot remove old entries of the metadata log", failure);
+        }
+    }
+}
+
+fn answer(
+    result: io::Result<()>,
+    done: oneshot::Sender<io::Result<()>>,
+    what: &str,
+    failure: &Failure,
+) {
+    if let Err(error) = &result {
+        failure.report(format!("{what}: {error}"));
+    }
+    let _ = done.send(result);
+}
+
+/// An `io::Error` cannot be cloned; two who wait need two.
+fn copy_of(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}
+
+fn write_batches<D: Dir>(state: &Mutex<State<D>>, batches: Vec<(Entry, Vec<u8>)>) -> io::Result<()> {
+    let mut state = state.lock();
+    let state = &mut *state;
+    for (entry, bytes) in batches {
+        state.log.append_at(&bytes).map_err(io::Error::other)?;
+        state.last = Some(entry.log_id);
+        state.tail.push(entry, bytes.len());
+    }
+    Ok(())
+}
+
+fn flush<D: Dir>(state: &Mutex<State<D>>) -> io::Result<()> {
+    let Some(job) = state.lock().log.begin_flush() else {
+        return Ok(());
+    };
+    let result = job.run();
+    state.lock().log.finish_flush(job, result).map_err(io::Error::other)?;
+    Ok(())
+}
+
+fn truncate<D: Dir>(state: &Mutex<State<D>>, from: u64) -> io::Result<()> {
+    {
+        let mut state = state.lock();
+        let start = state.log.start_offset().0 as u64;
+        let from = from.max(start);
+        if from >= state.log.end_offset().0 as u64 {
+            return Ok(());
+        }
+        state.log.truncate_to(Offset(from as i64)).map_err(io::Error::other)?;
+        state.tail.truncate(from);
+        state.last = if from == start {
+            state.purged
+        } else {
+            read_entries(&state.log, from - 1, from, usize::MAX)?.pop().map(|entry| entry.log_id)
+        };
+    }
+    flush(state)
+}
+
+fn purge<D: Dir>(dir: &D, state: &Mutex<State<D>>, upto: LogId) -> io::Result<()> {
+    if state.lock().purged.is_some_and(|purged| purged.index >= upto.index) {
+        return Ok(());
+    }
+    // First it is durable what the log begins after; only then may it begin there.
+    PURGED.write_json(dir, &upto)?;
+    let mut state = state.lock();
+    let start = Offset(upto.index as i64 + 1);
+    if state.log.end_offset() < start {
+        state.log.reset_to(start).map_err(io::Error::other)?;
+        state.tail = Tail::default();
+    } else {
+        state.log.advance_start(start).map_err(io::Error::other)?;
+    }
+    state.purged = Some(upto);
+    if state.log.start_offset() == state.log.end_offset() {
+        state.last = Some(upto);
+    }
+    Ok(())
+}
+
+/// One entry as one record batch; the partition leader epoch stays 0, for the value holds the full log id.
+fn encode(entry: &Entry, now: Timestamp) -> io::Result<Vec<u8>> {
+    let value = serde_json::to_vec(&Stored {
+        log_id: entry.log_id,
+        payload: entry.payload.clone(),
+    })?;
+    let batch = BatchBuilder::new(Codec::None).push(now, None, Some(&value), &[]).build();
+    let mut bytes = Vec::from(batch);
+    let mut patch = BatchMut::parse(&mut bytes).map_err(io::Error::other)?;
+    patch.set_base_offset(Offset(entry.log_id.index as i64));
+    Ok(bytes)
+}
+
+fn read_entries<D: Dir>(
+    log: &Log<D>,
+    from: u64,
+    until: u64,
+    budget: usize,
+) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    let mut next = from;
+    let mut spent = 0;
+    while next < until && (spent < budget || entries.is_empty()) {
+        let room = READ_BYTES.min(budget.saturating_sub(spent)).max(1);
+        let bytes = log
+            .read(Offset(next as i64), Offset(until as i64), room, true)
+            .map_err(io::Error::other)?;
+        if bytes.is_empty() {
+            break;
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() && next < until {
+            let size = BatchView::parse(&rest).map_err(io::Error::other)?.size();
+            let batch = rest.split_to(size);
+            let entry = decode(&batch)?;
+            if entry.log_id.index != next {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("entry {} of the metadata log is found at {next}", entry.log_id.index),
+                ));
+            }
+            spent += size;
+            next += 1;
+            entries.push(entry);
+        }
+    }
+    Ok(entries)
+}
+
+fn decode(batch: &bytes::Bytes) -> io::Result<Entry> {
+    let record = RecordsReader::new(batch, DecompressLimit::CONSUMED)
+        .map_err(io::Error::other)?
+        .next()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a batch without a record"))?
+        .map_err(io::Error::other)?;
+    let stored: Stored = serde_json::from_slice(record.value.as_deref().unwrap_or_default())?;
+    Ok(Entry { log_id: stored.log_id, payload: stored.payload })
+}
+
+/// The newest entries, so that replication and the state machine rarely read the disk.
+#[derive(Default)]
+struct Tail {
+    entries: VecDeque<(Entry, usize)>,
+    bytes: usize,
+}
+
+impl Tail {
+    fn push(&mut self, entry: Entry, size: usize) {
+        if self
+            .entries
+            .back()
+            .is_some_and(|(last, _)| last.log_id.index + 1 != entry.log_id.index)
+        {
+            *self = Self::default();
+        }
+        self.entries.push_back((entry, size));
+        self.bytes += size;
+        while self.bytes > TAIL_BYTES && self.entries.len() > 1 {
+            if let Some((_, size)) = self.entries.pop_front() {
+                self.bytes -= size;
+            }
+        }
+    }
+
+    fn truncate(&mut self, from: u64) {
+        while let Some((entry, size)) = self.entries.back()
+            && entry.log_id.index >= from
+        {
+            self.bytes -= size;
+            self.entries.pop_back();
+        }
+    }
+
+    /// The entries of `from..until` within the budget, at least one; `None` if `from` is older than the tail.
+    fn read(&self, from: u64, until: u64, budget: usize) -> Option<Vec<Entry>> {
+        let first = self.entries.front()?.0.log_id.index;
+        let skip = usize::try_from(from.checked_sub(first)?).ok()?;
+        let mut spent = 0;
+        let mut entries = Vec::new();
+        for (entry, size) in self.entries.iter().skip(skip) {
+            if entry.log_id.index >= until || (spent + size > budget && !entries.is_empty()) {
+                break;
+            }
+            spent += size;
+            entries.push(entry.clone());
+        }
+        if entries.is_empty() { None } else { Some(entries) }
+    }
+}
+
+impl<D: Dir> RaftLogReader<TypeConfig> for LogStore<D> {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> Result<Vec<Entry>, StorageError> {
+        let from = match range.start_bound() {
+            Bound::Included(&index) => index,
+            Bound::Excluded(&index) => index + 1,
+            Bound::Unbounded => 0,
+        };
+        let until = match range.end_bound() {
+            Bound::Included(&index) => index + 1,
+            Bound::Excluded(&index) => index,
+            Bound::Unbounded => u64::MAX,
+        };
+        // The tail may stop short of its budget; without one it returns the whole range.
+        Ok(self.entries(from, until, usize::MAX).map_err(|e| StorageIOError::read_logs(&e))?)
+    }
+
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Entry>, StorageError> {
+        Ok(self.entries(start, end, READ_BUDGET).map_err(|e| StorageIOError::read_logs(&e))?)
+    }
+}
+
+impl<D: Dir> RaftLogStorage<TypeConfig> for LogStore<D> {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, StorageError> {
+        let state = self.shared.state.lock();
+        Ok(LogState { last_purged_log_id: state.purged, last_log_id: state.last })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
+        let vote = *vote;
+        let result = self.submit(|done| Job::SaveVote(vote, done)).await;
+        Ok(result.map_err(|e| StorageIOError::write_vote(&e))?)
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
+        Ok(self.shared.state.lock().vote)
+    }
+
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: LogFlushed<TypeConfig>,
+    ) -> Result<(), StorageError>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        // For people and tools: nothing is decided by an entry's timestamp.
+        let now = self.shared.clock.now().wall;
+        let batches: io::Result<Vec<_>> = entries
+            .into_iter()
+            .map(|entry| encode(&entry, now).map(|bytes| (entry, bytes)))
+            .collect();
+        let batches = batches.map_err(|e| StorageIOError::write_logs(&e))?;
+        let result =
+            self.submit(|written| Job::Append { batches, written, flushed: callback }).await;
+        Ok(result.map_err(|e| StorageIOError::write_logs(&e))?)
+    }
+
+    async fn truncate(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        let result = self.submit(|done| Job::Truncate(log_id.index, done)).await;
+        Ok(result.map_err(|e| StorageIOError::write_logs(&e))?)
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        let result = self.submit(|done| Job::Purge(log_id, done)).await;
+        Ok(result.map_err(|e| StorageIOError::write_logs(&e))?)
+    }
+}
