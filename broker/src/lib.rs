@@ -1,1 +1,21 @@
-//! (being built)
+//! A Kuorum broker: the bytes of partitions on the wire and on disk. Everything the cluster decides comes from the
+//! controllers; everything a partition decides is in `partition`; the rest of this crate carries it out.
+//! Law: handlers are thin and typed; no lock crosses an await; every task has an owner.
+
+pub mod config;
+pub mod context;
+pub mod authorizer;
+
+pub mod dispatch;
+pub mod fetch_session;
+pub mod handlers;
+
+pub mod partition;
+pub mod replica_manager;
+pub mod alter_partition;
+pub mod producer_ids;
+
+pub mod cluster;
+
+pub mod http;
+pub mod metrics;

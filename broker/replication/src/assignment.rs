@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use kuorum_metadata::image::{MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch};
 
 /// One partition as the metadata image shows it.
@@ -20,6 +21,33 @@ pub struct Assignment {
     pub last_unclean_epoch: Option<LeaderEpoch>,
     /// The registration of each replica's broker; a broker that is not registered is missing.
     pub standing: BTreeMap<BrokerId, Standing>,
+}
+
+impl Assignment {
+    /// Takes what concerns `partition` from the image it lies in.
+    #[must_use]
+    pub fn of(image: &MetadataImage, partition: &PartitionImage) -> Self {
+        Self {
+            leader: partition.leader,
+            leader_epoch: partition.leader_epoch,
+            partition_epoch: partition.partition_epoch,
+            replicas: partition.replicas.clone(),
+            isr: partition.isr.iter().copied().collect(),
+            last_unclean_epoch: partition.last_unclean_epoch,
+            standing: partition
+                .replicas
+                .iter()
+                .filter_map(|id| image.broker(*id))
+                .map(|broker| {
+                    let standing = Standing {
+                        broker_epoch: broker.epoch,
+                        may_join: !broker.fenced && !broker.in_controlled_shutdown,
+                    };
+                    (broker.id, standing)
+                })
+                .collect(),
+        }
+    }
 }
 
 /// A broker as the metadata image shows it.

@@ -1,0 +1,1 @@
+//! Stories of one replica, told through its public face.
