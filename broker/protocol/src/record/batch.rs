@@ -349,6 +349,15 @@ impl<'a> BatchMut<'a> {
         self.renew_crc();
     }
 
+    /// Renumbers the batch for another incarnation of its producer and renews the CRC. Only its producer may do this,
+    /// and only while no log holds it.
+    pub fn set_producer(&mut self, id: ProducerId, epoch: ProducerEpoch, base: Sequence) {
+        self.bytes[PRODUCER_ID].copy_from_slice(&id.0.to_be_bytes());
+        self.bytes[PRODUCER_EPOCH].copy_from_slice(&epoch.0.to_be_bytes());
+        self.bytes[BASE_SEQUENCE].copy_from_slice(&base.0.to_be_bytes());
+        self.renew_crc();
+    }
+
     /// Writes the CRC of the bytes as they are.
     pub fn renew_crc(&mut self) {
         let crc = crc32c::crc32c(&self.bytes[CRC_BEGIN..]);

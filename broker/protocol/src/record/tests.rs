@@ -9,6 +9,7 @@ use super::record::{Record, RecordError, RecordsReader};
 use super::validate::{InvalidBatch, ProduceLimits, TimestampType, validate_produced};
 use super::varint::{long_size, read_int, read_long, write_long};
 use super::writer::{BatchBuilder, Header};
+use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 use crate::time::Timestamp;
 
@@ -155,6 +156,10 @@ fn offset_and_epoch_lie_outside_the_crc_and_append_time_renews_it() {
     assert_ne!(batch.view().crc(), crc);
     assert!(batch.view().crc_is_valid());
     assert_eq!(batch.view().base_timestamp(), Timestamp(1000));
+    batch.set_producer(ProducerId(9999), ProducerEpoch(4), Sequence(0));
+    assert!(batch.view().crc_is_valid());
+    let producer = (batch.view().producer_epoch(), batch.view().base_sequence());
+    assert_eq!(producer, (ProducerEpoch(4), Sequence(0)));
 
     let records = read_all(&bytes.into());
     let found: Vec<_> = records

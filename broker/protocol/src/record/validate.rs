@@ -6,6 +6,7 @@ use thiserror::Error;
 use super::batch::{BatchError, BatchView, MAGIC, MAGIC_OFFSET};
 use super::compression::{Codec, DecompressLimit, decompress};
 use super::record::{RawRecords, RecordError};
+use crate::error_code::ErrorCode;
 use crate::ids::{Offset, ProducerId, Sequence};
 use crate::time::Timestamp;
 
@@ -139,6 +140,31 @@ impl InvalidBatch {
         match self {
             Self::TimestampOutOfRange { indexes } | Self::KeyMissing { indexes } => indexes,
             _ => &[],
+        }
+    }
+}
+
+impl From<&InvalidBatch> for ErrorCode {
+    fn from(error: &InvalidBatch) -> Self {
+        match error {
+            InvalidBatch::Corrupt(_) => Self::CorruptMessage,
+            InvalidBatch::TooLarge { .. } => Self::MessageTooLarge,
+            InvalidBatch::ZstdTooOld | InvalidBatch::UnknownCodec(_) => {
+                Self::UnsupportedCompressionType
+            }
+            InvalidBatch::LogAppendTime | InvalidBatch::TimestampOutOfRange { .. } => {
+                Self::InvalidTimestamp
+            }
+            InvalidBatch::NoBatch
+            | InvalidBatch::OldMagic(_)
+            | InvalidBatch::SeveralBatches
+            | InvalidBatch::BaseOffset(_)
+            | InvalidBatch::Count { .. }
+            | InvalidBatch::Control
+            | InvalidBatch::NoSequence(_)
+            | InvalidBatch::Records(_)
+            | InvalidBatch::OffsetDelta { .. }
+            | InvalidBatch::KeyMissing { .. } => Self::InvalidRecord,
         }
     }
 }
