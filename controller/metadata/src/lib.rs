@@ -1,5 +1,14 @@
 //! What the cluster has agreed on: the records, the image they build, and the rules for changing it.
 //! Law: pure. No clock, socket or file; a decision reads an image and returns records.
 
+pub mod config_def;
+pub mod control;
+pub mod delta;
+pub mod image;
 pub mod record;
 pub mod rpc;
+pub mod snapshot;
+
+pub use delta::MetadataDelta;
+pub use image::{Applied, BrokerImage, MetadataImage, PartitionImage, TopicImage};
+pub use record::{MetadataRecord, RecordBatch};

@@ -192,6 +192,34 @@ pub struct PartitionChange {
     pub cause: String,
 }
 
+impl PartitionChange {
+    /// A change of nothing but the epoch, to be filled in.
+    pub fn of(
+        topic_id: TopicId,
+        partition: PartitionIndex,
+        partition_epoch: PartitionEpoch,
+        cause: impl Into<String>,
+    ) -> Self {
+        Self {
+            topic_id,
+            partition,
+            partition_epoch,
+            leader_epoch: None,
+            leader: None,
+            isr: None,
+            replicas: None,
+            directories: None,
+            leader_recovery_state: None,
+            elr: None,
+            last_known_elr: None,
+            last_unclean_epoch: None,
+            adding_replicas: None,
+            removing_replicas: None,
+            cause: cause.into(),
+        }
+    }
+}
+
 /// JSON cannot tell "absent" from "null" by itself: absent is `None`, null is `Some(None)`.
 mod nullable {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

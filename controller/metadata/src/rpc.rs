@@ -1,6 +1,7 @@
 //! What brokers and controllers say to each other over HTTP: the shapes of the requests and answers.
 //! Law: shapes only. Every request carries the headers below; a mismatch is refused before the body is read.
 
+use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{
     BrokerEpoch, BrokerId, DirectoryId, IncarnationId, LeaderEpoch, PartitionEpoch, PartitionIndex,
     ProducerId, TopicId,
@@ -175,4 +176,24 @@ pub enum FeedLine {
     },
     /// Nothing new; the log is committed up to here. Sent at least every second.
     Idle { offset: i64 },
+}
+
+impl RpcError {
+    /// A refusal with its sentence.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            message: message.into(),
+            active_controller: None,
+        }
+    }
+
+    /// The refusal of a controller that is not, or no longer, in office.
+    pub fn not_controller(active_controller: Option<u64>) -> Self {
+        Self {
+            code: ErrorCode::NotController.into(),
+            message: "this controller is not the active one".to_owned(),
+            active_controller,
+        }
+    }
 }

@@ -1,0 +1,279 @@
+//! Who has been heard from: the soft state of the active controller.
+//! Law: nothing here is recorded. A controller that takes office begins with a full session for every unfenced broker,
+//! so that a change of controllers fences nobody, and a broker that died with its controller is still noticed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kuorum_protocol::{BrokerEpoch, BrokerId, Monotonic, Now};
+
+use super::election::Standing;
+use crate::image::MetadataImage;
+
+/// How long silence is forgiven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timings {
+    /// `broker.session.timeout.ms`
+    pub session_timeout: Duration,
+    /// `broker.disconnect.grace.ms`
+    pub disconnect_grace: Duration,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            session_timeout: Duration::from_secs(9),
+            disconnect_grace: Duration::from_millis(250),
+        }
+    }
+}
+
+/// One streaming session request, so that the end of an old one is not taken for the end of its successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId(u64);
+
+/// What the active controller knows of each broker's life.
+#[derive(Clone, Debug, Default)]
+pub struct Heartbeats {
+    timings: Timings,
+    brokers: BTreeMap<BrokerId, Contact>,
+    sessions_opened: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Contact {
+    epoch: BrokerEpoch,
+    /// When it was last heard from, or when this controller took office.
+    last_heard: Monotonic,
+    /// Whether it was heard from since this controller took office.
+    heard: bool,
+    /// How far its image has come; −1 before the first heartbeat.
+    metadata_offset: i64,
+    stream: Stream,
+    /// With a controlled shutdown: the offset every active broker must have applied before it may go.
+    shutdown_offset: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    /// None was opened here, or it was closed after a goodbye: only the session timeout counts.
+    None,
+    Open {
+        session: u64,
+        /// It said goodbye: the end that follows is no death.
+        goodbye: bool,
+    },
+    /// It ended without a goodbye.
+    Broken { at: Monotonic },
+}
+
+/// Why a broker is taken for dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// Not heard from for `broker.session.timeout.ms`.
+    SessionExpired,
+    /// Its session stream broke and was not reopened within `broker.disconnect.grace.ms`.
+    Disconnected,
+}
+
+impl Silence {
+    /// For events and logs.
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::SessionExpired => "broker fenced: session expired",
+            Self::Disconnected => "broker fenced: session stream broken",
+        }
+    }
+}
+
+impl Contact {
+    fn new(epoch: BrokerEpoch, now: Monotonic, heard: bool) -> Self {
+        Self {
+            epoch,
+            last_heard: now,
+            heard,
+            metadata_offset: -1,
+            stream: Stream::None,
+            shutdown_offset: None,
+        }
+    }
+
+    fn deadline(&self, timings: &Timings) -> (Monotonic, Silence) {
+        let expires = self.last_heard + timings.session_timeout;
+        match self.stream {
+            Stream::Broken { at } if at + timings.disconnect_grace <= expires => {
+                (at + timings.disconnect_grace, Silence::Disconnected)
+            }
+            _ => (expires, Silence::SessionExpired),
+        }
+    }
+}
+
+impl Heartbeats {
+    /// Knows nobody yet.
+    pub fn new(timings: Timings) -> Self {
+        Self {
+            timings,
+            ..Self::default()
+        }
+    }
+
+    /// Forgets everything and gives every unfenced broker a full session. To be called when this controller's own
+    /// ControllerEpoch record has been applied, and never before.
+    pub fn take_office(&mut self, image: &MetadataImage, now: Now) {
+        self.brokers = image
+            .brokers()
+            .filter(|broker| !broker.fenced)
+            .map(|broker| (broker.id, Contact::new(broker.epoch, now.monotonic, false)))
+            .collect();
+    }
+
+    /// A broker's registration was applied: it was heard from, in a new incarnation or not.
+    pub fn registered(&mut self, broker: BrokerId, epoch: BrokerEpoch, now: Now) {
+        self.contact(broker, epoch, now);
+    }
+
+    /// A heartbeat arrived. To be called on arrival, so that a busy controller does not take a queue for silence.
+    /// Heartbeats of an older incarnation are ignored.
+    pub fn heard(&mut self, broker: BrokerId, epoch: BrokerEpoch, metadata_offset: i64, now: Now) {
+        if let Some(contact) = self.contact(broker, epoch, now) {
+            contact.metadata_offset = contact.metadata_offset.max(metadata_offset);
+        }
+    }
+
+    /// A broker opened its session stream.
+    pub fn session_opened(&mut self, broker: BrokerId, epoch: BrokerEpoch, now: Now) -> SessionId {
+        self.sessions_opened += 1;
+        let session = self.sessions_opened;
+        if let Some(contact) = self.contact(broker, epoch, now) {
+            contact.stream = Stream::Open {
+                session,
+                goodbye: false,
+            };
+        }
+        SessionId(session)
+    }
+
+    /// A broker will close its session stream on purpose.
+    pub fn goodbye(&mut self, broker: BrokerId, epoch: BrokerEpoch) {
+        if let Some(contact) = self.brokers.get_mut(&broker)
+            && contact.epoch == epoch
+            && let Stream::Open { goodbye, .. } = &mut contact.stream
+        {
+            *goodbye = true;
+        }
+    }
+
+    /// A session stream ended. Only the end of the newest one says anything.
+    pub fn session_closed(&mut self, broker: BrokerId, closed: SessionId, now: Now) {
+        if let Some(contact) = self.brokers.get_mut(&broker)
+            && let Stream::Open { session, goodbye } = contact.stream
+            && session == closed.0
+        {
+            contact.stream = if goodbye {
+                Stream::None
+            } else {
+                Stream::Broken { at: now.monotonic }
+            };
+        }
+    }
+
+    /// A broker was forgotten.
+    pub fn forget(&mut self, broker: BrokerId) {
+        self.brokers.remove(&broker);
+    }
+
+    /// The unfenced broker that has been silent for longest beyond what is forgiven, if any.
+    pub fn expired(&self, image: &MetadataImage, now: Now) -> Option<(BrokerId, Silence)> {
+        self.deadlines(image)
+            .filter(|(_, deadline, _)| *deadline <= now.monotonic)
+            .min_by_key(|(id, deadline, _)| (*deadline, *id))
+            .map(|(id, _, silence)| (id, silence))
+    }
+
+    /// When the next unfenced broker will be taken for dead if nothing is heard.
+    pub fn next_deadline(&self, image: &MetadataImage) -> Option<Monotonic> {
+        self.deadlines(image).map(|(_, deadline, _)| deadline).min()
+    }
+
+    /// Whether some process holds this broker's id and may well be alive.
+    pub fn has_valid_session(&self, broker: BrokerId, now: Now) -> bool {
+        self.brokers
+            .get(&broker)
+            .is_some_and(|contact| contact.deadline(&self.timings).0 > now.monotonic)
+    }
+
+    /// What a broker may do in an election, from its registration and from what has been heard.
+    pub fn standing(&self, image: &MetadataImage, id: BrokerId) -> Standing {
+        let Some(broker) = image.broker(id) else {
+            return Standing::Out;
+        };
+        if broker.fenced {
+            return Standing::Out;
+        }
+        if broker.in_controlled_shutdown {
+            return Standing::Leaving;
+        }
+        match self.brokers.get(&id) {
+            Some(contact)
+                if contact.epoch == broker.epoch
+                    && contact.heard
+                    && !matches!(contact.stream, Stream::Broken { .. }) =>
+            {
+                Standing::Active
+            }
+            _ => Standing::Suspect,
+        }
+    }
+
+    /// How far a broker's image has come, −1 if it has not said.
+    pub fn metadata_offset(&self, broker: BrokerId) -> i64 {
+        self.brokers
+            .get(&broker)
+            .map_or(-1, |contact| contact.metadata_offset)
+    }
+
+    /// When a broker was last heard from.
+    pub fn last_heard(&self, broker: BrokerId) -> Option<Monotonic> {
+        self.brokers
+            .get(&broker)
+            .filter(|contact| contact.heard)
+            .map(|contact| contact.last_heard)
+    }
+
+    /// Notes that a broker leads nothing any more as of `offset`, unless noted before; returns what is noted.
+    pub(crate) fn shutdown_offset(&mut self, broker: BrokerId, offset: i64) -> i64 {
+        self.brokers.get_mut(&broker).map_or(offset, |contact| {
+            *contact.shutdown_offset.get_or_insert(offset)
+        })
+    }
+
+    fn deadlines<'a>(
+        &'a self,
+        image: &'a MetadataImage,
+    ) -> impl Iterator<Item = (BrokerId, Monotonic, Silence)> + 'a {
+        self.brokers.iter().filter_map(|(id, contact)| {
+            image
+                .broker(*id)
+                .filter(|broker| !broker.fenced && broker.epoch == contact.epoch)?;
+            let (deadline, silence) = contact.deadline(&self.timings);
+            Some((*id, deadline, silence))
+        })
+    }
+
+    fn contact(&mut self, broker: BrokerId, epoch: BrokerEpoch, now: Now) -> Option<&mut Contact> {
+        let contact = self
+            .brokers
+            .entry(broker)
+            .or_insert_with(|| Contact::new(epoch, now.monotonic, true));
+        if epoch < contact.epoch {
+            return None;
+        }
+        if epoch > contact.epoch {
+            *contact = Contact::new(epoch, now.monotonic, true);
+        }
+        contact.last_heard = contact.last_heard.max(now.monotonic);
+        contact.heard = true;
+        Some(contact)
+    }
+}

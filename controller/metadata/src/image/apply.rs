@@ -1,0 +1,271 @@
+//! How a record changes the image.
+//! Law: total. There is no error: what names nothing known is passed over, on every node alike. The single condition is
+//! the controller epoch a batch was decided under.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use kuorum_protocol::{BrokerEpoch, ControllerEpoch};
+
+use super::{BrokerImage, MetadataImage, PartitionImage, ProducerIdsImage, TopicImage};
+use crate::delta::MetadataDelta;
+use crate::record::{
+    ConfigResource, MetadataRecord, PartitionChange, PartitionRecord, RecordBatch, RegisterBroker,
+};
+
+/// What became of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Applied {
+    /// All its records were applied.
+    Done(MetadataDelta),
+    /// It was decided by a controller that is no longer in office; nothing changed.
+    Skipped {
+        /// The epoch in office.
+        current: ControllerEpoch,
+    },
+}
+
+impl MetadataImage {
+    /// Applies one committed entry of the metadata log, unless its controller has left office.
+    ///
+    /// A batch is accepted if it was decided under the epoch in office, or if it opens a later one itself.
+    pub fn apply_batch(&mut self, offset: i64, batch: &RecordBatch) -> Applied {
+        let current = self.controller_epoch;
+        let accepted = batch.controller_epoch == current && current > ControllerEpoch(0)
+            || batch.controller_epoch > current && opens_its_epoch(batch);
+        if !accepted {
+            self.offset = self.offset.max(offset);
+            return Applied::Skipped { current };
+        }
+        Applied::Done(self.apply_records(offset, &batch.records))
+    }
+
+    /// Applies the records of one entry that is known to count, as the feed delivers them.
+    pub fn apply_records(&mut self, offset: i64, records: &[MetadataRecord]) -> MetadataDelta {
+        let mut delta = MetadataDelta::default();
+        for record in records {
+            self.apply(offset, record, &mut delta);
+        }
+        self.offset = self.offset.max(offset);
+        delta
+    }
+
+    /// Applies one record of the entry at `offset` and notes in `delta` what it touched.
+    pub fn apply(&mut self, offset: i64, record: &MetadataRecord, delta: &mut MetadataDelta) {
+        self.offset = self.offset.max(offset);
+        match record {
+            MetadataRecord::FeatureLevel { name, level } => {
+                self.features.insert(name.clone(), *level);
+                delta.features_changed = true;
+            }
+            MetadataRecord::ControllerEpoch {
+                epoch,
+                controller_id,
+            } => {
+                self.controller_epoch = *epoch;
+                self.controller_id = Some(*controller_id);
+                delta.controller_changed = true;
+            }
+            MetadataRecord::RegisterBroker(register) => {
+                self.register_broker(offset, register);
+                delta.brokers_changed.insert(register.broker_id);
+            }
+            MetadataRecord::UnregisterBroker {
+                broker_id,
+                broker_epoch,
+            } => {
+                if self.has_incarnation(*broker_id, *broker_epoch) {
+                    self.brokers.remove(broker_id);
+                    delta.brokers_changed.insert(*broker_id);
+                }
+            }
+            MetadataRecord::BrokerRegistrationChange {
+                broker_id,
+                broker_epoch,
+                fenced,
+                in_controlled_shutdown,
+                online_directories,
+            } => {
+                if !self.has_incarnation(*broker_id, *broker_epoch) {
+                    return;
+                }
+                let Some(broker) = self.brokers.get_mut(broker_id) else {
+                    return;
+                };
+                let broker = Arc::make_mut(broker);
+                broker.fenced = fenced.unwrap_or(broker.fenced);
+                broker.in_controlled_shutdown =
+                    in_controlled_shutdown.unwrap_or(broker.in_controlled_shutdown);
+                if let Some(directories) = online_directories {
+                    broker.directories.clone_from(directories);
+                }
+                delta.brokers_changed.insert(*broker_id);
+            }
+            MetadataRecord::Topic { name, topic_id } => {
+                let topic = TopicImage {
+                    name: name.clone(),
+                    id: *topic_id,
+                    partitions: OrdMap::new(),
+                };
+                self.topics.insert(*topic_id, Arc::new(topic));
+                self.topic_ids.insert(name.clone(), *topic_id);
+                delta.topics_created.insert(*topic_id);
+            }
+            MetadataRecord::RemoveTopic { topic_id } => {
+                let Some(topic) = self.topics.remove(topic_id) else {
+                    return;
+                };
+                self.topic_ids.remove(&topic.name);
+                let resource = ConfigResource::Topic(topic.name.clone());
+                if self.configs.remove(&resource).is_some() {
+                    delta.configs_changed.insert(resource);
+                }
+                delta.forget_topic(*topic_id, topic);
+            }
+            MetadataRecord::Partition(partition) => {
+                let Some(topic) = self.topics.get_mut(&partition.topic_id) else {
+                    return;
+                };
+                let image = Arc::new(PartitionImage::from(partition));
+                Arc::make_mut(topic)
+                    .partitions
+                    .insert(partition.partition, image);
+                delta
+                    .partitions_changed
+                    .insert((partition.topic_id, partition.partition));
+            }
+            MetadataRecord::PartitionChange(change) => {
+                let Some(topic) = self.topics.get_mut(&change.topic_id) else {
+                    return;
+                };
+                if !topic.partitions.contains_key(&change.partition) {
+                    return;
+                }
+                let Some(partition) = Arc::make_mut(topic).partitions.get_mut(&change.partition)
+                else {
+                    return;
+                };
+                Arc::make_mut(partition).change(change);
+                delta
+                    .partitions_changed
+                    .insert((change.topic_id, change.partition));
+            }
+            MetadataRecord::Config {
+                resource,
+                name,
+                value,
+            } => {
+                self.set_config(resource, name, value.as_deref());
+                delta.configs_changed.insert(resource.clone());
+            }
+            MetadataRecord::ProducerIds {
+                broker_id,
+                broker_epoch,
+                next_producer_id,
+            } => {
+                self.producer_ids = Some(ProducerIdsImage {
+                    broker_id: *broker_id,
+                    broker_epoch: *broker_epoch,
+                    next: *next_producer_id,
+                });
+                delta.producer_ids_changed = true;
+            }
+        }
+    }
+
+    fn has_incarnation(&self, id: kuorum_protocol::BrokerId, epoch: BrokerEpoch) -> bool {
+        self.brokers
+            .get(&id)
+            .is_some_and(|broker| broker.epoch == epoch)
+    }
+
+    fn register_broker(&mut self, offset: i64, register: &RegisterBroker) {
+        let broker = BrokerImage {
+            id: register.broker_id,
+            incarnation_id: register.incarnation_id,
+            epoch: register.broker_epoch.unwrap_or(BrokerEpoch(offset)),
+            listeners: register.listeners.clone(),
+            http: register.http.clone(),
+            rack: register.rack.clone(),
+            directories: register.directories.clone(),
+            fenced: register.fenced,
+            in_controlled_shutdown: register.in_controlled_shutdown,
+            version: register.version.clone(),
+        };
+        self.brokers.insert(register.broker_id, Arc::new(broker));
+    }
+
+    fn set_config(&mut self, resource: &ConfigResource, name: &str, value: Option<&str>) {
+        let mut values = self.configs.get(resource).cloned().unwrap_or_default();
+        match value {
+            Some(value) => values.insert(name.to_owned(), value.to_owned()),
+            None => values.remove(name),
+        };
+        if values.is_empty() {
+            self.configs.remove(resource);
+        } else {
+            self.configs.insert(resource.clone(), values);
+        }
+    }
+}
+
+/// Whether a batch carries the record by which its controller takes office.
+fn opens_its_epoch(batch: &RecordBatch) -> bool {
+    batch.records.iter().any(|record| {
+        matches!(record, MetadataRecord::ControllerEpoch { epoch, .. } if *epoch == batch.controller_epoch)
+    })
+}
+
+impl PartitionImage {
+    fn change(&mut self, change: &PartitionChange) {
+        self.partition_epoch = change.partition_epoch;
+        if let Some(leader_epoch) = change.leader_epoch {
+            self.leader_epoch = leader_epoch;
+        }
+        if let Some(leader) = change.leader {
+            self.leader = leader;
+        }
+        if let Some(state) = change.leader_recovery_state {
+            self.leader_recovery_state = state;
+        }
+        if change.last_unclean_epoch.is_some() {
+            self.last_unclean_epoch = change.last_unclean_epoch;
+        }
+        replace(&mut self.isr, change.isr.as_ref());
+        replace(&mut self.replicas, change.replicas.as_ref());
+        replace(&mut self.directories, change.directories.as_ref());
+        replace(&mut self.elr, change.elr.as_ref());
+        replace(&mut self.last_known_elr, change.last_known_elr.as_ref());
+        replace(&mut self.adding_replicas, change.adding_replicas.as_ref());
+        replace(
+            &mut self.removing_replicas,
+            change.removing_replicas.as_ref(),
+        );
+    }
+}
+
+fn replace<T: Clone>(place: &mut Vec<T>, with: Option<&Vec<T>>) {
+    if let Some(with) = with {
+        place.clone_from(with);
+    }
+}
+
+impl From<&PartitionRecord> for PartitionImage {
+    fn from(record: &PartitionRecord) -> Self {
+        Self {
+            replicas: record.replicas.clone(),
+            directories: record.directories.clone(),
+            isr: record.isr.clone(),
+            leader: record.leader,
+            leader_epoch: record.leader_epoch,
+            partition_epoch: record.partition_epoch,
+            leader_recovery_state: record.leader_recovery_state,
+            elr: record.elr.clone(),
+            last_known_elr: record.last_known_elr.clone(),
+            last_unclean_epoch: record.last_unclean_epoch,
+            adding_replicas: record.adding_replicas.clone(),
+            removing_replicas: record.removing_replicas.clone(),
+        }
+    }
+}
