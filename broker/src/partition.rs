@@ -754,7 +754,11 @@ impl<D: Dir, T> Partition<D, T> {
         }
     }
 
-    fn read_outcome(&self, records: Bytes, diverging: Option<(LeaderEpoch, Offset)>) -> ReadOutcome {
+    fn read_outcome(
+        &self,
+        records: Bytes,
+        diverging: Option<(LeaderEpoch, Offset)>,
+    ) -> ReadOutcome {
         ReadOutcome {
             records,
             high_watermark: self.high_watermark,

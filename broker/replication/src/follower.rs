@@ -2,6 +2,9 @@
 //! Law: every new leader epoch starts at `Truncating`, even under the same leader (KAFKA-7164). An answer counts only
 //! for the request it belongs to: same leader epoch, same generation, same offset.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use kuorum_protocol::{BrokerId, LeaderEpoch, Monotonic, Offset};

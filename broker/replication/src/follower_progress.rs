@@ -107,8 +107,8 @@ impl FollowerProgress {
     /// In sync: its log ends where the leader's does, or it had everything at most `lag` ago.
     #[must_use]
     pub fn is_caught_up(&self, now: Monotonic, leader_end: Offset, lag: Duration) -> bool {
-        let at_the_end = self.log_end == Some(leader_end)
-            && !mutation::off(Mutation::IdleFollowersLeave);
+        let at_the_end =
+            self.log_end == Some(leader_end) && !mutation::off(Mutation::IdleFollowersLeave);
         at_the_end || self.last_caught_up.is_some_and(|at| now.since(at) <= lag)
     }
 }
@@ -131,8 +131,18 @@ mod tests {
             ("never fetched", &[], (1, 10), false),
             ("at the end, long idle", &[(1, 10, 10)], (1000, 10), true),
             ("at the end, then silent", &[(1, 10, 10)], (32, 11), false),
-            ("at the end, silent not too long", &[(1, 10, 10)], (31, 11), true),
-            ("behind from the start", &[(1, 3, 10), (40, 5, 10)], (41, 10), false),
+            (
+                "at the end, silent not too long",
+                &[(1, 10, 10)],
+                (31, 11),
+                true,
+            ),
+            (
+                "behind from the start",
+                &[(1, 3, 10), (40, 5, 10)],
+                (41, 10),
+                false,
+            ),
             (
                 "always one round behind a busy leader",
                 &[(1, 0, 10), (21, 10, 20), (41, 20, 30), (61, 30, 40)],

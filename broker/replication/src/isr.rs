@@ -28,9 +28,9 @@ impl Isr {
     #[must_use]
     pub fn committed(&self) -> &Replicas {
         match self {
-            Self::Committed { isr }
-            | Self::Expanding { isr, .. }
-            | Self::Shrinking { isr, .. } => isr,
+            Self::Committed { isr } | Self::Expanding { isr, .. } | Self::Shrinking { isr, .. } => {
+                isr
+            }
         }
     }
 

@@ -2,6 +2,9 @@
 //! Law: no clock, no file, no socket. A follower outside `maximal` holds the high watermark back only while it is
 //! caught up and allowed to join; the high watermark never falls; everything known of followers is of this epoch.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, Monotonic, Offset, PartitionEpoch};
@@ -137,8 +140,7 @@ impl Leader {
     /// Whether the high watermark is the true one: not before it has reached the start of this epoch.
     #[must_use]
     pub fn knows_high_watermark(&self) -> bool {
-        self.high_watermark >= self.epoch_start
-            || mutation::off(Mutation::LatestBeforeEpochStart)
+        self.high_watermark >= self.epoch_start || mutation::off(Mutation::LatestBeforeEpochStart)
     }
 
     /// The ISR and what is being asked for.
