@@ -67,12 +67,13 @@ macro_rules! apis {
             }
         )+
 
-        /// Runs a generic check over every message.
+        /// Shows every message to a visitor, beside the same message of another implementation.
         #[cfg(test)]
         pub(crate) fn for_every_message(visitor: &mut impl tests::Visitor) {
+            use kafka_protocol::messages as theirs;
             $(
-                visitor.visit::<$module::$request>(stringify!($request));
-                visitor.visit::<$module::$response>(stringify!($response));
+                visitor.visit::<$module::$request, theirs::$request>(stringify!($request));
+                visitor.visit::<$module::$response, theirs::$response>(stringify!($response));
             )+
         }
     };
@@ -90,16 +91,28 @@ apis! {
     DeleteTopics: delete_topics::{DeleteTopicsRequest, DeleteTopicsResponse},
     DeleteRecords: delete_records::{DeleteRecordsRequest, DeleteRecordsResponse},
     InitProducerId: init_producer_id::{InitProducerIdRequest, InitProducerIdResponse},
-    OffsetForLeaderEpoch: offset_for_leader_epoch::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse},
+    OffsetForLeaderEpoch: offset_for_leader_epoch::{
+        OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+    },
     DescribeConfigs: describe_configs::{DescribeConfigsRequest, DescribeConfigsResponse},
     AlterConfigs: alter_configs::{AlterConfigsRequest, AlterConfigsResponse},
     DescribeLogDirs: describe_log_dirs::{DescribeLogDirsRequest, DescribeLogDirsResponse},
     CreatePartitions: create_partitions::{CreatePartitionsRequest, CreatePartitionsResponse},
     ElectLeaders: elect_leaders::{ElectLeadersRequest, ElectLeadersResponse},
-    IncrementalAlterConfigs: incremental_alter_configs::{IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse},
-    AlterPartitionReassignments: alter_partition_reassignments::{AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse},
-    ListPartitionReassignments: list_partition_reassignments::{ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse},
+    IncrementalAlterConfigs: incremental_alter_configs::{
+        IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+    },
+    AlterPartitionReassignments: alter_partition_reassignments::{
+        AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+    },
+    ListPartitionReassignments: list_partition_reassignments::{
+        ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+    },
     DescribeCluster: describe_cluster::{DescribeClusterRequest, DescribeClusterResponse},
-    ListConfigResources: list_config_resources::{ListConfigResourcesRequest, ListConfigResourcesResponse},
-    DescribeTopicPartitions: describe_topic_partitions::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse},
+    ListConfigResources: list_config_resources::{
+        ListConfigResourcesRequest, ListConfigResourcesResponse
+    },
+    DescribeTopicPartitions: describe_topic_partitions::{
+        DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+    },
 }

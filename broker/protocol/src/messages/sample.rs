@@ -100,8 +100,8 @@ impl<T: Sample> Sample for Vec<T> {
 }
 
 macro_rules! maybe {
-    ($($(<$parameter:ident: $bound:ident>)? $type:ty),+) => {$(
-        impl$(<$parameter: Sample + $bound>)? Sample for Option<$type> {
+    ($(($($bounds:tt)*) $type:ty;)+) => {$(
+        impl $($bounds)* Sample for Option<$type> {
             fn sample(version: i16, random: &mut Random) -> Self {
                 (random.below(4) != 0).then(|| Sample::sample(version, random))
             }
@@ -109,4 +109,9 @@ macro_rules! maybe {
     )+};
 }
 
-maybe!(String, Bytes, <T: Field> Vec<T>, <T: Struct> T);
+maybe! {
+    () String;
+    () Bytes;
+    (<T: Sample + Field>) Vec<T>;
+    (<T: Sample + Struct>) T;
+}
