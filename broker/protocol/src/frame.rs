@@ -164,3 +164,6 @@ pub fn api_versions_fallback(correlation_id: i32) -> Bytes {
     encode_response(ApiKey::ApiVersions, 0, correlation_id, &message)
         .expect("one row of fixed size has a form in version 0")
 }
+
+#[cfg(test)]
+mod tests;

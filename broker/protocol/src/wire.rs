@@ -56,6 +56,9 @@ pub enum WireError {
     UnknownApi(i16),
 }
 
+/// Bytes of the longest string, in both forms.
+const LONGEST_STRING: usize = i16::MAX as usize;
+
 /// Memory that decoding a frame of `len` bytes may take beside the frame itself. Small values can be some ten times
 /// larger in memory than on the wire; big frames are records, which are not copied, and are granted less.
 fn memory_budget(len: usize) -> usize {
@@ -228,6 +231,8 @@ impl Decoder {
         }
         match self.compact_length()? {
             None => Ok(None),
+            // Kafka keeps to the legacy limit in the compact form as well.
+            Some(length) if length > LONGEST_STRING => Err(WireError::TooLong(length)),
             Some(length) => self.utf8(length).map(Some),
         }
     }
@@ -433,8 +438,7 @@ impl Encoder {
         match value {
             None => self.put_unsigned_varint(0),
             Some(text) => {
-                // Kafka keeps to the legacy limit in the compact form as well.
-                if i16::try_from(text.len()).is_err() {
+                if text.len() > LONGEST_STRING {
                     return Err(WireError::TooLong(text.len()));
                 }
                 self.put_compact_length(text.len())?;
@@ -531,3 +535,6 @@ impl Default for Tagged {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

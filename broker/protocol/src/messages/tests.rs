@@ -89,7 +89,10 @@ fn normalised(debug: &str) -> String {
     out.replace(", unknown_tagged_fields: {}", "")
         // Fields of versions that are not stable yet, which this crate does not have.
         .replace(", enable_2_pc: false, keep_prepared_txn: false", "")
-        .replace(", ongoing_txn_producer_id: -1, ongoing_txn_producer_epoch: -1", "")
+        .replace(
+            ", ongoing_txn_producer_id: -1, ongoing_txn_producer_epoch: -1",
+            "",
+        )
         .replace("unknown_tagged_fields: {} ", "")
         .replace("Some(\"\")", "None")
         .replace("Some([])", "None")
