@@ -15,7 +15,9 @@ impl Failure {
     /// Nothing has failed yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { report: Arc::new(watch::channel(None).0) }
+        Self {
+            report: Arc::new(watch::channel(None).0),
+        }
     }
 
     /// Says what happened.

@@ -19,11 +19,23 @@ pub(crate) struct Kind {
 }
 
 /// The last vote given.
-pub(crate) const VOTE: Kind = Kind { name: "vote", magic: "KUORUM-VOTE", version: 1 };
+pub(crate) const VOTE: Kind = Kind {
+    name: "vote",
+    magic: "KUORUM-VOTE",
+    version: 1,
+};
 /// The last entry that was removed from the beginning of the log.
-pub(crate) const PURGED: Kind = Kind { name: "purged", magic: "KUORUM-PURGED", version: 1 };
+pub(crate) const PURGED: Kind = Kind {
+    name: "purged",
+    magic: "KUORUM-PURGED",
+    version: 1,
+};
 /// The last snapshot.
-pub(crate) const SNAPSHOT: Kind = Kind { name: "snapshot", magic: "KUORUM-SNAPSHOT", version: 1 };
+pub(crate) const SNAPSHOT: Kind = Kind {
+    name: "snapshot",
+    magic: "KUORUM-SNAPSHOT",
+    version: 1,
+};
 
 impl Kind {
     /// Puts the head before a body.
@@ -52,8 +64,8 @@ impl Kind {
             .iter()
             .position(|&byte| byte == b'\n')
             .ok_or_else(|| damaged("its first line has no end"))?;
-        let head =
-            std::str::from_utf8(&bytes[..end]).map_err(|_| damaged("its first line is not text"))?;
+        let head = std::str::from_utf8(&bytes[..end])
+            .map_err(|_| damaged("its first line is not text"))?;
         let body = &bytes[end + 1..];
         let mut words = head.split(' ');
         if words.next() != Some(self.magic) {
@@ -134,13 +146,19 @@ mod tests {
             (sealed[..sealed.len() - 1].to_vec(), "cut off"),
             (text.replace("term", "turm").into_bytes(), "checksum"),
             (text.replace("VOTE", "BOAT").into_bytes(), "its name"),
-            (text.replace("VOTE 1", "VOTE 2").into_bytes(), "newer program"),
+            (
+                text.replace("VOTE 1", "VOTE 2").into_bytes(),
+                "newer program",
+            ),
             (text.replace("VOTE 1", "VOTE x").into_bytes(), "version"),
         ];
         for (bytes, reason) in rows {
             let error = VOTE.open(&bytes).unwrap_err().to_string();
             assert!(error.contains(reason), "{error:?} does not say {reason:?}");
-            assert!(error.contains("vote") || bytes.is_empty(), "{error:?} names the file");
+            assert!(
+                error.contains("vote") || bytes.is_empty(),
+                "{error:?} names the file"
+            );
         }
     }
 }

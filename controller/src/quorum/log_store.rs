@@ -49,7 +49,9 @@ pub struct LogStore<D: Dir> {
 
 impl<D: Dir> Clone for LogStore<D> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
     }
 }
 
@@ -118,7 +120,8 @@ impl<D: Dir> LogStore<D> {
             delete: false,
             ..LogConfig::default()
         };
-        let (mut log, recovery) = Log::open(log_dir, config, known, clock.now()).map_err(io::Error::other)?;
+        let (mut log, recovery) =
+            Log::open(log_dir, config, known, clock.now()).map_err(io::Error::other)?;
         if let Some(corruption) = &recovery.corruption {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -150,11 +153,19 @@ impl<D: Dir> LogStore<D> {
         let mut last = purged;
         if log.end_offset() > start {
             let index = log.end_offset().0 as u64 - 1;
-            last = read_entries(&log, index, index + 1, usize::MAX)?.pop().map(|entry| entry.log_id);
+            last = read_entries(&log, index, index + 1, usize::MAX)?
+                .pop()
+                .map(|entry| entry.log_id);
         }
         let (jobs, queue) = mpsc::channel();
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { log, vote, purged, last, tail: Tail::default() }),
+            state: Mutex::new(State {
+                log,
+                vote,
+                purged,
+                last,
+                tail: Tail::default(),
+            }),
             jobs,
             clock,
         });
@@ -174,7 +185,10 @@ impl<D: Dir> LogStore<D> {
     /// The first index in the log, and the one after the last.
     pub(crate) fn bounds(&self) -> (u64, u64) {
         let state = self.shared.state.lock();
-        (state.log.start_offset().0 as u64, state.log.end_offset().0 as u64)
+        (
+            state.log.start_offset().0 as u64,
+            state.log.end_offset().0 as u64,
+        )
     }
 
     /// Whether a vote was ever given here, or an entry stored.
@@ -209,7 +223,11 @@ impl<D: Dir> LogStore<D> {
 
 fn run<D: Dir>(dir: &D, state: &Mutex<State<D>>, job: Job, failure: &Failure) {
     match job {
-        Job::Append { batches, written, flushed } => {
+        Job::Append {
+            batches,
+            written,
+            flushed,
+        } => {
             let result = write_batches(state, batches);
             let failed = result.as_ref().err().map(copy_of);
             // The receiver waits in RaftCore; if that is gone, nobody needs the answer.
@@ -236,7 +254,12 @@ fn run<D: Dir>(dir: &D, state: &Mutex<State<D>>, job: Job, failure: &Failure) {
         }
         Job::Purge(upto, done) => {
             let result = purge(dir, state, upto);
-            answer(result, done, "cannot remove old entries of the metadata log", failure);
+            answer(
+                result,
+                done,
+                "cannot remove old entries of the metadata log",
+                failure,
+            );
         }
     }
 }
@@ -258,7 +281,10 @@ fn copy_of(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
 
-fn write_batches<D: Dir>(state: &Mutex<State<D>>, batches: Vec<(Entry, Vec<u8>)>) -> io::Result<()> {
+fn write_batches<D: Dir>(
+    state: &Mutex<State<D>>,
+    batches: Vec<(Entry, Vec<u8>)>,
+) -> io::Result<()> {
     let mut state = state.lock();
     let state = &mut *state;
     for (entry, bytes) in batches {
@@ -274,7 +300,11 @@ fn flush<D: Dir>(state: &Mutex<State<D>>) -> io::Result<()> {
         return Ok(());
     };
     let result = job.run();
-    state.lock().log.finish_flush(job, result).map_err(io::Error::other)?;
+    state
+        .lock()
+        .log
+        .finish_flush(job, result)
+        .map_err(io::Error::other)?;
     Ok(())
 }
 
@@ -286,19 +316,28 @@ fn truncate<D: Dir>(state: &Mutex<State<D>>, from: u64) -> io::Result<()> {
         if from >= state.log.end_offset().0 as u64 {
             return Ok(());
         }
-        state.log.truncate_to(Offset(from as i64)).map_err(io::Error::other)?;
+        state
+            .log
+            .truncate_to(Offset(from as i64))
+            .map_err(io::Error::other)?;
         state.tail.truncate(from);
         state.last = if from == start {
             state.purged
         } else {
-            read_entries(&state.log, from - 1, from, usize::MAX)?.pop().map(|entry| entry.log_id)
+            read_entries(&state.log, from - 1, from, usize::MAX)?
+                .pop()
+                .map(|entry| entry.log_id)
         };
     }
     flush(state)
 }
 
 fn purge<D: Dir>(dir: &D, state: &Mutex<State<D>>, upto: LogId) -> io::Result<()> {
-    if state.lock().purged.is_some_and(|purged| purged.index >= upto.index) {
+    if state
+        .lock()
+        .purged
+        .is_some_and(|purged| purged.index >= upto.index)
+    {
         return Ok(());
     }
     // First it is durable what the log begins after; only then may it begin there.
@@ -324,7 +363,9 @@ fn encode(entry: &Entry, now: Timestamp) -> io::Result<Vec<u8>> {
         log_id: entry.log_id,
         payload: entry.payload.clone(),
     })?;
-    let batch = BatchBuilder::new(Codec::None).push(now, None, Some(&value), &[]).build();
+    let batch = BatchBuilder::new(Codec::None)
+        .push(now, None, Some(&value), &[])
+        .build();
     let mut bytes = Vec::from(batch);
     let mut patch = BatchMut::parse(&mut bytes).map_err(io::Error::other)?;
     patch.set_base_offset(Offset(entry.log_id.index as i64));
@@ -356,7 +397,10 @@ fn read_entries<D: Dir>(
             if entry.log_id.index != next {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
-                    format!("entry {} of the metadata log is found at {next}", entry.log_id.index),
+                    format!(
+                        "entry {} of the metadata log is found at {next}",
+                        entry.log_id.index
+                    ),
                 ));
             }
             spent += size;
@@ -374,7 +418,10 @@ fn decode(batch: &bytes::Bytes) -> io::Result<Entry> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a batch without a record"))?
         .map_err(io::Error::other)?;
     let stored: Stored = serde_json::from_slice(record.value.as_deref().unwrap_or_default())?;
-    Ok(Entry { log_id: stored.log_id, payload: stored.payload })
+    Ok(Entry {
+        log_id: stored.log_id,
+        payload: stored.payload,
+    })
 }
 
 /// The newest entries, so that replication and the state machine rarely read the disk.
@@ -424,7 +471,11 @@ impl Tail {
             spent += size;
             entries.push(entry.clone());
         }
-        if entries.is_empty() { None } else { Some(entries) }
+        if entries.is_empty() {
+            None
+        } else {
+            Some(entries)
+        }
     }
 }
 
@@ -444,7 +495,9 @@ impl<D: Dir> RaftLogReader<TypeConfig> for LogStore<D> {
             Bound::Unbounded => u64::MAX,
         };
         // The tail may stop short of its budget; without one it returns the whole range.
-        Ok(self.entries(from, until, usize::MAX).map_err(|e| StorageIOError::read_logs(&e))?)
+        Ok(self
+            .entries(from, until, usize::MAX)
+            .map_err(|e| StorageIOError::read_logs(&e))?)
     }
 
     async fn limited_get_log_entries(
@@ -452,7 +505,9 @@ impl<D: Dir> RaftLogReader<TypeConfig> for LogStore<D> {
         start: u64,
         end: u64,
     ) -> Result<Vec<Entry>, StorageError> {
-        Ok(self.entries(start, end, READ_BUDGET).map_err(|e| StorageIOError::read_logs(&e))?)
+        Ok(self
+            .entries(start, end, READ_BUDGET)
+            .map_err(|e| StorageIOError::read_logs(&e))?)
     }
 }
 
@@ -461,7 +516,10 @@ impl<D: Dir> RaftLogStorage<TypeConfig> for LogStore<D> {
 
     async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, StorageError> {
         let state = self.shared.state.lock();
-        Ok(LogState { last_purged_log_id: state.purged, last_log_id: state.last })
+        Ok(LogState {
+            last_purged_log_id: state.purged,
+            last_log_id: state.last,
+        })
     }
 
     async fn get_log_reader(&mut self) -> Self {
@@ -494,8 +552,13 @@ impl<D: Dir> RaftLogStorage<TypeConfig> for LogStore<D> {
             .map(|entry| encode(&entry, now).map(|bytes| (entry, bytes)))
             .collect();
         let batches = batches.map_err(|e| StorageIOError::write_logs(&e))?;
-        let result =
-            self.submit(|written| Job::Append { batches, written, flushed: callback }).await;
+        let result = self
+            .submit(|written| Job::Append {
+                batches,
+                written,
+                flushed: callback,
+            })
+            .await;
         Ok(result.map_err(|e| StorageIOError::write_logs(&e))?)
     }
 

@@ -20,9 +20,7 @@ use kuorum_protocol::{DirectoryId, Monotonic};
 use kuorum_storage::Dir;
 use kuorum_transport::Clock;
 use openraft::ServerState;
-use openraft::error::{
-    ClientWriteError, InstallSnapshotError, InitializeError, RaftError,
-};
+use openraft::error::{ClientWriteError, InitializeError, InstallSnapshotError, RaftError};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, ClientWriteResult, InstallSnapshotRequest,
     InstallSnapshotResponse, VoteRequest, VoteResponse,
@@ -97,9 +95,9 @@ impl Proposal {
     pub async fn applied(self) -> Result<Outcome, ProposeError> {
         match self.0.await {
             Ok(Ok(response)) => Ok(response.data),
-            Ok(Err(ClientWriteError::ForwardToLeader(forward))) => {
-                Err(ProposeError::NotLeader { leader: forward.leader_id })
-            }
+            Ok(Err(ClientWriteError::ForwardToLeader(forward))) => Err(ProposeError::NotLeader {
+                leader: forward.leader_id,
+            }),
             Ok(Err(ClientWriteError::ChangeMembershipError(_))) => {
                 Err(ProposeError::NotLeader { leader: None })
             }
@@ -137,7 +135,9 @@ pub struct Quorum {
 
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Quorum").field("identity", &self.inner.identity).finish_non_exhaustive()
+        f.debug_struct("Quorum")
+            .field("identity", &self.inner.identity)
+            .finish_non_exhaustive()
     }
 }
 
@@ -267,9 +267,9 @@ impl Quorum {
         use openraft::error::CheckIsLeaderError::{ForwardToLeader, QuorumNotEnough};
         match self.inner.raft.ensure_linearizable().await {
             Ok(_) => Ok(()),
-            Err(RaftError::APIError(ForwardToLeader(forward))) => {
-                Err(ProposeError::NotLeader { leader: forward.leader_id })
-            }
+            Err(RaftError::APIError(ForwardToLeader(forward))) => Err(ProposeError::NotLeader {
+                leader: forward.leader_id,
+            }),
             Err(RaftError::APIError(QuorumNotEnough(_))) => Err(ProposeError::NoQuorum),
             Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
         }
@@ -304,14 +304,23 @@ impl Quorum {
     pub fn voter(&self, id: ControllerId) -> Option<Voter> {
         let metrics = self.inner.raft.metrics();
         let metrics = metrics.borrow();
-        metrics.membership_config.membership().get_node(&id).cloned()
+        metrics
+            .membership_config
+            .membership()
+            .get_node(&id)
+            .cloned()
     }
 
     /// Whether this member knows who belongs to the quorum.
     pub fn is_initialised(&self) -> bool {
         let metrics = self.inner.raft.metrics();
         let metrics = metrics.borrow();
-        metrics.membership_config.membership().voter_ids().next().is_some()
+        metrics
+            .membership_config
+            .membership()
+            .voter_ids()
+            .next()
+            .is_some()
     }
 
     /// The state of the quorum, for people.
@@ -398,7 +407,10 @@ impl Quorum {
             }
             members.insert(
                 *id,
-                Voter { address: address.clone(), directory_id: introduction.directory_id },
+                Voter {
+                    address: address.clone(),
+                    directory_id: introduction.directory_id,
+                },
             );
         }
         Ok(members)
@@ -433,10 +445,8 @@ impl Quorum {
     pub async fn on_snapshot(
         &self,
         request: InstallSnapshotRequest<TypeConfig>,
-    ) -> Result<
-        InstallSnapshotResponse<ControllerId>,
-        RaftError<ControllerId, InstallSnapshotError>,
-    > {
+    ) -> Result<InstallSnapshotResponse<ControllerId>, RaftError<ControllerId, InstallSnapshotError>>
+    {
         self.inner.raft.install_snapshot(request).await
     }
 
@@ -445,7 +455,8 @@ impl Quorum {
         if !self.is_initialised() {
             return true;
         }
-        self.voter(id).is_some_and(|voter| voter.directory_id == directory)
+        self.voter(id)
+            .is_some_and(|voter| voter.directory_id == directory)
     }
 
     /// Stops this member; what was flushed stays.

@@ -67,7 +67,11 @@ pub struct Network {
 impl Network {
     /// `backoff` is how long an unreachable controller is left alone.
     pub fn new(client: reqwest::Client, identity: Identity, backoff: Duration) -> Self {
-        Self { client, identity, backoff }
+        Self {
+            client,
+            identity,
+            backoff,
+        }
     }
 
     /// Asks who answers at an address, before anything is known of it.
@@ -103,7 +107,11 @@ impl RaftNetworkFactory<TypeConfig> for Network {
     type Network = Peer;
 
     async fn new_client(&mut self, target: ControllerId, node: &Voter) -> Peer {
-        Peer { network: self.clone(), target, node: node.clone() }
+        Peer {
+            network: self.clone(),
+            target,
+            node: node.clone(),
+        }
     }
 }
 
@@ -181,7 +189,13 @@ impl RaftNetwork<TypeConfig> for Peer {
         rpc: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<AppendEntriesResponse<ControllerId>, openraft::error::Infallible> {
-        self.send(RPCTypes::AppendEntries, PATH_APPEND, &rpc, option.hard_ttl()).await
+        self.send(
+            RPCTypes::AppendEntries,
+            PATH_APPEND,
+            &rpc,
+            option.hard_ttl(),
+        )
+        .await
     }
 
     async fn install_snapshot(
@@ -189,7 +203,13 @@ impl RaftNetwork<TypeConfig> for Peer {
         rpc: InstallSnapshotRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<InstallSnapshotResponse<ControllerId>, InstallSnapshotError> {
-        self.send(RPCTypes::InstallSnapshot, PATH_SNAPSHOT, &rpc, option.hard_ttl()).await
+        self.send(
+            RPCTypes::InstallSnapshot,
+            PATH_SNAPSHOT,
+            &rpc,
+            option.hard_ttl(),
+        )
+        .await
     }
 
     async fn vote(
@@ -197,7 +217,8 @@ impl RaftNetwork<TypeConfig> for Peer {
         rpc: VoteRequest<ControllerId>,
         option: RPCOption,
     ) -> RpcResult<VoteResponse<ControllerId>, openraft::error::Infallible> {
-        self.send(RPCTypes::Vote, PATH_VOTE, &rpc, option.hard_ttl()).await
+        self.send(RPCTypes::Vote, PATH_VOTE, &rpc, option.hard_ttl())
+            .await
     }
 
     fn backoff(&self) -> Backoff {

@@ -61,7 +61,10 @@ impl Published {
         Self {
             image: ArcSwap::from_pointee(image),
             applied_end: watch::channel(applied_end).0,
-            recent: Mutex::new(Recent { from: applied_end, ..Recent::default() }),
+            recent: Mutex::new(Recent {
+                from: applied_end,
+                ..Recent::default()
+            }),
         }
     }
 
@@ -84,10 +87,16 @@ impl Published {
     pub fn next(&self, from: i64, max_bytes: usize) -> Next {
         let recent = self.recent.lock();
         let end = self.applied_end();
-        if from < recent.from || from > end {
+        if from > end {
+            // The reader has followed somebody who was ahead of this controller.
+            return Next::Entries(Vec::new(), end);
+        }
+        if from < recent.from {
             return Next::Image(self.image(), end);
         }
-        let begin = recent.entries.partition_point(|((offset, _), _)| *offset < from);
+        let begin = recent
+            .entries
+            .partition_point(|((offset, _), _)| *offset < from);
         let mut taken = Vec::new();
         let mut bytes = 0;
         for ((offset, records), size) in recent.entries.iter().skip(begin) {
@@ -119,7 +128,10 @@ impl Published {
 
     fn replace(&self, image: MetadataImage, end: i64) {
         let mut recent = self.recent.lock();
-        *recent = Recent { from: end, ..Recent::default() };
+        *recent = Recent {
+            from: end,
+            ..Recent::default()
+        };
         self.image.store(Arc::new(image));
         self.applied_end.send_replace(end);
     }
@@ -161,18 +173,26 @@ struct Head {
 
 impl Stored {
     fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = serde_json::to_vec(&Head { meta: self.meta.clone() })?;
+        let mut bytes = serde_json::to_vec(&Head {
+            meta: self.meta.clone(),
+        })?;
         bytes.push(b'\n');
         bytes.extend_from_slice(&self.data);
         Ok(bytes)
     }
 
     fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
-        let end = bytes.iter().position(|&byte| byte == b'\n').ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "the snapshot's head has no end")
-        })?;
+        let end = bytes
+            .iter()
+            .position(|&byte| byte == b'\n')
+            .ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidData, "the snapshot's head has no end")
+            })?;
         let head: Head = serde_json::from_slice(&bytes[..end])?;
-        Ok(Self { meta: head.meta, data: Arc::new(bytes[end + 1..].to_vec()) })
+        Ok(Self {
+            meta: head.meta,
+            data: Arc::new(bytes[end + 1..].to_vec()),
+        })
     }
 
     fn to_snapshot(&self) -> Snapshot {
@@ -189,7 +209,10 @@ impl<D: Dir> StateMachine<D> {
     /// # Errors
     /// If the snapshot cannot be read, is damaged, or is of a newer format.
     pub fn open(dir: D, failure: Failure) -> io::Result<Self> {
-        let stored = SNAPSHOT.read(&dir)?.map(|bytes| Stored::from_bytes(&bytes)).transpose()?;
+        let stored = SNAPSHOT
+            .read(&dir)?
+            .map(|bytes| Stored::from_bytes(&bytes))
+            .transpose()?;
         let (image, last_applied, membership) = match &stored {
             None => (MetadataImage::default(), None, StoredMembership::default()),
             Some(stored) => (
@@ -261,7 +284,8 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
             }
             outcomes.push(Outcome { offset, skipped });
         }
-        self.published.advance(self.image.clone(), fed, end_of(self.last_applied));
+        self.published
+            .advance(self.image.clone(), fed, end_of(self.last_applied));
         Ok(outcomes)
     }
 
@@ -286,14 +310,21 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
         snapshot: Box<Cursor<Vec<u8>>>,
     ) -> Result<(), StorageError> {
         let data = snapshot.into_inner();
-        let fail = |error: io::Error| StorageIOError::write_snapshot(Some(meta.signature()), &error);
+        let fail =
+            |error: io::Error| StorageIOError::write_snapshot(Some(meta.signature()), &error);
         let image = snapshot::decode(&data).map_err(|e| fail(io::Error::other(e)))?;
-        let stored = Stored { meta: meta.clone(), data: Arc::new(data) };
-        store(&self.dir, &self.current, stored, &self.failure).await.map_err(fail)?;
+        let stored = Stored {
+            meta: meta.clone(),
+            data: Arc::new(data),
+        };
+        store(&self.dir, &self.current, stored, &self.failure)
+            .await
+            .map_err(fail)?;
         self.image = image;
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
-        self.published.replace(self.image.clone(), end_of(self.last_applied));
+        self.published
+            .replace(self.image.clone(), end_of(self.last_applied));
         Ok(())
     }
 
@@ -314,13 +345,17 @@ pub struct Builder<D: Dir> {
 
 impl<D: Dir> Debug for Builder<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("last_applied", &self.last_applied).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("last_applied", &self.last_applied)
+            .finish_non_exhaustive()
     }
 }
 
 impl<D: Dir> RaftSnapshotBuilder<TypeConfig> for Builder<D> {
     async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
-        let id = self.last_applied.map_or_else(|| "empty".to_owned(), |id| id.to_string());
+        let id = self
+            .last_applied
+            .map_or_else(|| "empty".to_owned(), |id| id.to_string());
         let stored = Stored {
             meta: SnapshotMeta {
                 last_log_id: self.last_applied,
@@ -332,7 +367,9 @@ impl<D: Dir> RaftSnapshotBuilder<TypeConfig> for Builder<D> {
         let snapshot = stored.to_snapshot();
         store(&self.dir, &self.current, stored, &self.failure)
             .await
-            .map_err(|error| StorageIOError::write_snapshot(Some(snapshot.meta.signature()), &error))?;
+            .map_err(|error| {
+                StorageIOError::write_snapshot(Some(snapshot.meta.signature()), &error)
+            })?;
         Ok(snapshot)
     }
 }
@@ -348,7 +385,10 @@ async fn store<D: Dir>(
     let result = tokio::task::spawn_blocking(move || {
         // The lock is held while writing, so that two snapshots are never written at once.
         let mut current = current.lock();
-        if current.as_ref().is_some_and(|newer| newer.meta.last_log_id > stored.meta.last_log_id) {
+        if current
+            .as_ref()
+            .is_some_and(|newer| newer.meta.last_log_id > stored.meta.last_log_id)
+        {
             return Ok(());
         }
         SNAPSHOT.write(&dir, &stored.to_bytes()?)?;

@@ -1,0 +1,164 @@
+//! HTTP servers that a flood does not bring down.
+//! Law: connections are counted, and one that moves no byte for a minute is closed; bodies and times are bounded by the
+//! routers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::Listener;
+use kuorum_transport::Clock;
+use kuorum_transport::tcp::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// How long a connection may do nothing.
+const IDLE: Duration = Duration::from_secs(60);
+/// How long requests get to end when the process goes down.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Serves a router until the process goes down, then lets requests end for a moment.
+pub async fn serve(
+    listener: TcpListener,
+    max_connections: usize,
+    router: Router,
+    clock: Clock,
+    going_down: CancellationToken,
+) {
+    let bounded = Bounded {
+        listener,
+        permits: Arc::new(Semaphore::new(max_connections)),
+        clock: clock.clone(),
+    };
+    let service = router.into_make_service_with_connect_info::<Peer>();
+    let signal = going_down.clone();
+    let server = axum::serve(bounded, service)
+        .with_graceful_shutdown(async move { signal.cancelled().await });
+    let late = async {
+        going_down.cancelled().await;
+        clock.sleep(DRAIN).await;
+    };
+    tokio::select! {
+        result = async { server.await } => {
+            if let Err(error) = result {
+                tracing::error!("an HTTP server has stopped: {error}");
+            }
+        }
+        () = late => {}
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, Bounded>> for Peer {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, Bounded>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
+
+/// A listener that has only so many connections open at once; the next one waits in the kernel's queue.
+#[derive(Debug)]
+pub struct Bounded {
+    listener: TcpListener,
+    permits: Arc<Semaphore>,
+    clock: Clock,
+}
+
+impl Listener for Bounded {
+    type Io = Watched;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Watched, SocketAddr) {
+        let permit = Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => {
+                    // A small answer is not held back for company; without it only latency is lost.
+                    let _ = stream.set_nodelay(true);
+                    let deadline = Box::pin(tokio::time::sleep(IDLE));
+                    return (
+                        Watched {
+                            stream,
+                            deadline,
+                            _permit: permit,
+                        },
+                        address,
+                    );
+                }
+                Err(error) => {
+                    // Out of descriptors, mostly: wait for some to be returned.
+                    tracing::warn!("cannot accept a connection: {error}");
+                    self.clock.sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection with a deadline that every byte renews.
+#[derive(Debug)]
+pub struct Watched {
+    stream: TcpStream,
+    deadline: Pin<Box<tokio::time::Sleep>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Watched {
+    fn renew(&mut self) {
+        self.deadline
+            .as_mut()
+            .reset(tokio::time::Instant::now() + IDLE);
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(cx, buf) {
+            self.renew();
+            return Poll::Ready(result);
+        }
+        ready!(self.deadline.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_write(cx, buf) {
+            self.renew();
+            return Poll::Ready(result);
+        }
+        ready!(self.deadline.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

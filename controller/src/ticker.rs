@@ -1,0 +1,19 @@
+//! What time asks of the active controller, asked again and again.
+//! Law: it decides nothing itself. It runs on every controller; where nobody is in office it does nothing.
+
+use std::time::Duration;
+
+use kuorum_transport::Clock;
+
+use crate::active::Active;
+
+/// How often: a broken session is noticed within `broker.disconnect.grace.ms` and this.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Runs until it is dropped.
+pub async fn run(active: Active, clock: Clock) {
+    loop {
+        clock.sleep(INTERVAL).await;
+        active.tick();
+    }
+}
