@@ -569,11 +569,21 @@ fn invalid_batches() {
         ),
     ];
     for (name, bytes, limits, expected) in rows {
-        let error = format!("{:?}", validate_produced(&bytes, limits).expect_err(name));
+        let error = validate_produced(&bytes, limits).expect_err(name);
+        let shown = format!("{error:?}");
         assert!(
-            error.starts_with(expected),
-            "{name}: {error}, not {expected}"
+            shown.starts_with(expected),
+            "{name}: {shown}, not {expected}"
         );
+        let code = match expected {
+            "Corrupt" => ErrorCode::CorruptMessage,
+            "TooLarge" => ErrorCode::MessageTooLarge,
+            "ZstdTooOld" | "UnknownCodec(5)" => ErrorCode::UnsupportedCompressionType,
+            "LogAppendTime" => ErrorCode::InvalidTimestamp,
+            expected if expected.starts_with("Timestamp") => ErrorCode::InvalidTimestamp,
+            _ => ErrorCode::InvalidRecord,
+        };
+        assert_eq!(ErrorCode::from(&error), code, "{name}");
     }
     assert!(validate_produced(&good, &limits).is_ok());
     // Without `strict` the payload of a compressed batch is not looked at.
