@@ -1,16 +1,36 @@
 //! The partitions this broker holds: a map and the hands that carry out what a partition asks for.
 //! Law: a map, not a brain. A partition decides under its own lock; what follows (flush, propose, complete, wake)
-//! is done here after the lock has ended, and no lock crosses an await.
+//! is done after the lock has ended, and no lock crosses an await.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
-use kuorum_protocol::{DirectoryId, PartitionIndex, TopicId};
-use kuorum_storage::RealDir;
+use kuorum_metadata::record::ConfigResource;
+use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
+use kuorum_protocol::{BrokerId, DirectoryId, PartitionIndex, TopicId};
+use kuorum_replication::assignment::Standing;
+use kuorum_replication::{Assignment, IsrReply};
+use kuorum_storage::{FlushHandle, Flushable, Flusher, FoundLog, Log, LogDirs, RealDir, StorageFailure};
+use kuorum_transport::Clock;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
 
-use crate::partition::{Effects, Partition};
+use crate::alter_partition::IsrProposals;
+use crate::assign_directories::Placements;
+use crate::cluster::Membership;
+use crate::partition::{Effects, Identity, Partition, Truncation};
+use crate::replica_fetcher::Fetchers;
+use crate::topic_settings::TopicSettings;
+
+/// Logs that are opened or made at the same time.
+const PARALLEL: usize = 8;
+
+/// A partition's identity on this broker.
+pub type Key = (TopicId, PartitionIndex);
 
 /// A partition that has its log on this broker.
 #[derive(Debug)]
@@ -23,9 +43,28 @@ pub struct Hosted {
     pub directory: DirectoryId,
     state: Mutex<Partition<RealDir>>,
     parked: Mutex<Vec<Weak<Notify>>>,
+    /// Whom to wake when the follower has something new to ask.
+    fetcher: Mutex<Option<Arc<Notify>>>,
+    flush: OnceLock<FlushHandle>,
+    /// The partition is being deleted: what its files say no longer matters.
+    removed: AtomicBool,
+    hands: Arc<Hands>,
+}
+
+/// What carrying out effects takes.
+#[derive(Debug)]
+struct Hands {
+    clock: Clock,
+    proposals: Arc<IsrProposals>,
+    failures: mpsc::UnboundedSender<(DirectoryId, StorageFailure)>,
 }
 
 impl Hosted {
+    /// Which partition it is.
+    pub fn key(&self) -> Key {
+        (self.topic_id, self.index)
+    }
+
     /// Wakes `waiter` once (`notify_one`) at the next change that may interest a parked fetch: an append, a higher
     /// high watermark, a change of leader or of the log's start. Register first, then read, then wait.
     pub fn wake_on_change(&self, waiter: &Arc<Notify>) {
@@ -33,15 +72,156 @@ impl Hosted {
         parked.retain(|known| known.strong_count() > 0);
         parked.push(Arc::downgrade(waiter));
     }
+
+    /// Runs `act` under the partition's lock, then carries out the effects it left: submits a flush, queues an ISR
+    /// proposal, completes parked produces, wakes parked fetches. Never blocks on a disk flush.
+    pub fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Partition<RealDir>, &mut Effects) -> R) -> R {
+        let mut effects = Effects::default();
+        let result = act(&mut self.state.lock(), &mut effects);
+        self.carry_out(effects);
+        result
+    }
+
+    /// Hands the controllers' answer to the partition.
+    pub fn isr_decided(self: &Arc<Self>, number: u64, reply: IsrReply) {
+        let now = self.hands.clock.now();
+        self.with(|partition, effects| partition.isr_decided(number, reply, now, effects));
+    }
+
+    /// Whoever fetches for this follower is to be woken through `fetcher`.
+    pub(crate) fn set_fetcher(&self, fetcher: Option<Arc<Notify>>) {
+        *self.fetcher.lock() = fetcher;
+    }
+
+    fn carry_out(self: &Arc<Self>, effects: Effects) {
+        let Effects {
+            completed,
+            propose_isr,
+            high_watermark_advanced,
+            log_dirty,
+            appended,
+            fetcher_ready,
+            role_changed,
+            truncated,
+            storage_failed,
+        } = effects;
+        for (token, outcome) in completed {
+            // A producer that has gone away wants no answer.
+            drop(token.send(outcome));
+        }
+        if high_watermark_advanced || appended || role_changed {
+            let parked = std::mem::take(&mut *self.parked.lock());
+            for waiter in parked.iter().filter_map(Weak::upgrade) {
+                waiter.notify_one();
+            }
+        }
+        if log_dirty && let Some(flush) = self.flush.get() {
+            flush.submit();
+        }
+        if fetcher_ready && let Some(fetcher) = &*self.fetcher.lock() {
+            fetcher.notify_one();
+        }
+        if let Some(proposal) = propose_isr {
+            self.hands.proposals.push(self, proposal);
+        }
+        if let Some(cut) = truncated {
+            self.report_cut(&cut);
+        }
+        if let Some(failure) = storage_failed
+            && !self.removed.load(Ordering::Acquire)
+        {
+            error!(topic = %self.topic, partition = self.index, directory = %self.directory, cause = %failure,
+                   "a partition is offline because its disk failed");
+            // Nobody listens only when the broker is going down.
+            drop(self.hands.failures.send((self.directory, failure)));
+        }
+    }
+
+    fn report_cut(&self, cut: &Truncation) {
+        info!(
+            topic = %self.topic,
+            partition = self.index,
+            from = cut.from.0,
+            to = cut.to.0,
+            records = cut.from.0 - cut.to.0,
+            epoch = cut.epoch.map(|epoch| epoch.0),
+            unclean = cut.unclean,
+            "a follower cut off what its leader does not have"
+        );
+    }
+}
+
+/// What the flusher holds of a partition: no more than a way to find it, so that a deleted one can go.
+#[derive(Debug)]
+struct FlushTarget(Weak<Hosted>);
+
+impl Flushable for FlushTarget {
+    fn flush(&self) {
+        let Some(hosted) = self.0.upgrade() else {
+            return;
+        };
+        let begun = hosted.state.lock().begin_flush();
+        let Some(job) = begun else {
+            return;
+        };
+        let result = job.run();
+        let now = hosted.hands.clock.now();
+        hosted.with(|partition, effects| partition.finish_flush(job, result, now, effects));
+    }
+}
+
+/// What the manager works with.
+#[derive(Debug)]
+pub struct Tools {
+    pub clock: Clock,
+    pub log_dirs: Arc<LogDirs<RealDir>>,
+    pub flusher: Flusher,
+    pub membership: Arc<Membership>,
+    pub proposals: Arc<IsrProposals>,
+    pub placements: Arc<Placements>,
+    pub fetchers: Arc<Fetchers>,
+    /// `replica.lag.time.max.ms`.
+    pub replica_lag_time_max: Duration,
 }
 
 /// The map.
 #[derive(Debug)]
 pub struct ReplicaManager {
-    hosted: RwLock<HashMap<(TopicId, PartitionIndex), Arc<Hosted>>>,
+    me: BrokerId,
+    tools: Tools,
+    hands: Arc<Hands>,
+    hosted: RwLock<HashMap<Key, Arc<Hosted>>>,
+    failures: Mutex<Option<mpsc::UnboundedReceiver<(DirectoryId, StorageFailure)>>>,
+}
+
+/// What opening the logs at the start of the process found.
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// Replicas whose log is not what it promised to be: damaged, or shorter than its high watermark.
+    pub damaged: Vec<Key>,
+    /// Replicas that are intact only if their records count as safe once they are on the disk, because the machine
+    /// has booted since.
+    pub after_a_boot: Vec<(Arc<str>, Key)>,
 }
 
 impl ReplicaManager {
+    /// Holds nothing yet.
+    pub fn new(tools: Tools) -> Arc<Self> {
+        let (failures, failed) = mpsc::unbounded_channel();
+        let hands = Arc::new(Hands {
+            clock: tools.clock.clone(),
+            proposals: Arc::clone(&tools.proposals),
+            failures,
+        });
+        Arc::new(Self {
+            me: tools.membership.id,
+            tools,
+            hands,
+            hosted: RwLock::new(HashMap::new()),
+            failures: Mutex::new(Some(failed)),
+        })
+    }
+
     /// The replica of a partition on this broker, if its log is here.
     pub fn get(&self, topic_id: TopicId, index: PartitionIndex) -> Option<Arc<Hosted>> {
         self.hosted.read().get(&(topic_id, index)).cloned()
@@ -52,15 +232,495 @@ impl ReplicaManager {
         self.hosted.read().values().cloned().collect()
     }
 
-    /// Runs `act` under the partition's lock, then carries out the effects it left: submits a flush, queues an ISR
-    /// proposal, completes parked produces, wakes parked fetches. Never blocks on a disk flush.
+    /// How many replicas this broker holds.
+    pub fn len(&self) -> usize {
+        self.hosted.read().len()
+    }
+
+    /// Whether this broker holds no replica.
+    pub fn is_empty(&self) -> bool {
+        self.hosted.read().is_empty()
+    }
+
+    /// The log directories.
+    pub fn log_dirs(&self) -> &LogDirs<RealDir> {
+        &self.tools.log_dirs
+    }
+
+    /// [`Hosted::with`].
     pub fn with<R>(
         &self,
         hosted: &Arc<Hosted>,
         act: impl FnOnce(&mut Partition<RealDir>, &mut Effects) -> R,
     ) -> R {
-        let mut effects = Effects::default();
-        let result = act(&mut hosted.state.lock(), &mut effects);
-        result
+        hosted.with(act)
     }
+
+    /// Opens every log that lies in the directories, several at a time. Blocks; called once, before the broker
+    /// registers. The logs' settings come later, with the metadata.
+    pub fn open_found(self: &Arc<Self>) -> Opened {
+        let found: Vec<(FoundLog<RealDir>, TopicId)> = self
+            .tools
+            .log_dirs
+            .found()
+            .iter()
+            .filter_map(|found| match found.topic_id {
+                Some(topic_id) => Some((found.clone(), topic_id)),
+                None => {
+                    warn!(topic = %found.topic, partition = found.partition,
+                          "a log without a topic id is left alone: nobody can say whose it is");
+                    None
+                }
+            })
+            .collect();
+        let results = in_parallel(&found, |(found, topic_id)| self.open_one(found, *topic_id));
+        let mut opened = Opened::default();
+        for ((found, topic_id), result) in found.iter().zip(results) {
+            let key = (*topic_id, found.partition);
+            match result {
+                Some(true) if !found.known.same_boot => {
+                    opened.after_a_boot.push((Arc::from(found.topic.as_str()), key));
+                }
+                Some(true) => {}
+                Some(false) => opened.damaged.push(key),
+                // Offline with its directory, which the registration does not list.
+                None => {}
+            }
+        }
+        info!(logs = found.len(), damaged = opened.damaged.len(), "opened the logs");
+        opened
+    }
+
+    /// Opens one log and says whether it is what it promised to be; `None` if its disk failed.
+    fn open_one(self: &Arc<Self>, found: &FoundLog<RealDir>, topic_id: TopicId) -> Option<bool> {
+        let opened = self.tools.log_dirs.open_log(
+            found,
+            Default::default(),
+            self.tools.clock.now(),
+        );
+        let (log, recovery) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                error!(topic = %found.topic, partition = found.partition, directory = %found.directory,
+                       cause = %error, "a log could not be opened");
+                return None;
+            }
+        };
+        let mut intact = true;
+        if let Some(torn) = &recovery.torn {
+            info!(topic = %found.topic, partition = found.partition, end = torn.at.0, bytes = recovery.truncated_bytes,
+                  reason = %torn.reason, "cut away the torn end of a log; nothing that was acknowledged is in it");
+        }
+        if let Some(corruption) = &recovery.corruption {
+            error!(topic = %found.topic, partition = found.partition, offset = corruption.at.0,
+                   reason = %corruption.reason, "a log is damaged below its flushed end; its leader will be asked for the records");
+            intact = false;
+        }
+        if log.end_offset() < found.known.high_watermark {
+            error!(topic = %found.topic, partition = found.partition, end = log.end_offset().0,
+                   high_watermark = found.known.high_watermark.0, "a log ends before its high watermark");
+            intact = false;
+        }
+        self.host(&found.topic, topic_id, found.partition, found.directory, log, found.known.high_watermark);
+        Some(intact)
+    }
+
+    fn host(
+        self: &Arc<Self>,
+        topic: &str,
+        topic_id: TopicId,
+        index: PartitionIndex,
+        directory: DirectoryId,
+        log: Log<RealDir>,
+        high_watermark: kuorum_protocol::Offset,
+    ) -> Arc<Hosted> {
+        let topic: Arc<str> = topic.into();
+        let identity = Identity { topic: Arc::clone(&topic), topic_id, index, me: self.me };
+        let hosted = Arc::new(Hosted {
+            topic,
+            topic_id,
+            index,
+            directory,
+            state: Mutex::new(Partition::new(identity, log, Default::default(), high_watermark)),
+            parked: Mutex::new(Vec::new()),
+            fetcher: Mutex::new(None),
+            flush: OnceLock::new(),
+            removed: AtomicBool::new(false),
+            hands: Arc::clone(&self.hands),
+        });
+        let target = Arc::new(FlushTarget(Arc::downgrade(&hosted)));
+        let handle = self.tools.flusher.register(target);
+        assert!(hosted.flush.set(handle).is_ok(), "a partition is registered with the flusher once");
+        self.hosted.write().insert((topic_id, index), Arc::clone(&hosted));
+        hosted
+    }
+
+    /// Acts on what changed: makes logs, changes roles and settings, deletes what is gone. Without a delta everything
+    /// is looked at. The next change waits until this one is acted on.
+    pub async fn apply(self: &Arc<Self>, image: &Arc<MetadataImage>, delta: Option<MetadataDelta>) {
+        if delta.as_ref().is_some_and(MetadataDelta::is_empty) {
+            return;
+        }
+        let (this, image) = (Arc::clone(self), Arc::clone(image));
+        // Logs are made and cut here, which blocks.
+        let acted = tokio::task::spawn_blocking(move || this.act_on(&image, delta.as_ref())).await;
+        if let Err(panic) = acted {
+            std::panic::resume_unwind(panic.into_panic());
+        }
+    }
+
+    fn act_on(self: &Arc<Self>, image: &MetadataImage, delta: Option<&MetadataDelta>) {
+        self.tell_addresses(image);
+        self.remove_gone(image, delta);
+        let mine: Vec<(Key, Arc<str>, Arc<PartitionImage>)> = self.assigned_to_me(image, delta);
+        self.make_missing(image, &mine);
+        let brokers_changed = delta.is_none_or(|delta| !delta.brokers_changed.is_empty());
+        let looked_at: HashSet<Key> = mine.iter().map(|(key, ..)| *key).collect();
+        for (key, _, partition) in &mine {
+            if let Some(hosted) = self.get(key.0, key.1) {
+                self.assign(&hosted, image, partition);
+            }
+        }
+        if brokers_changed {
+            // Who may join an ISR depends on the brokers.
+            for hosted in self.all() {
+                if !looked_at.contains(&hosted.key())
+                    && let Some(partition) = image.partition(hosted.topic_id, hosted.index)
+                {
+                    self.assign(&hosted, image, partition);
+                }
+            }
+        }
+        self.change_settings(image, delta);
+    }
+
+    fn tell_addresses(&self, image: &MetadataImage) {
+        let addresses = image.brokers().filter(|broker| broker.id != self.me).filter_map(|broker| {
+            let address = broker.listener(crate::context::INTERNAL)?;
+            Some((broker.id, format!("{}:{}", address.host, address.port)))
+        });
+        self.tools.fetchers.know(addresses);
+    }
+
+    /// The partitions to look at that have a replica here.
+    fn assigned_to_me(
+        &self,
+        image: &MetadataImage,
+        delta: Option<&MetadataDelta>,
+    ) -> Vec<(Key, Arc<str>, Arc<PartitionImage>)> {
+        let mine = |partition: &PartitionImage| partition.replicas.contains(&self.me);
+        match delta {
+            None => image
+                .partitions()
+                .filter(|(_, _, partition)| mine(partition))
+                .map(|(topic, index, partition)| {
+                    ((topic.id, index), Arc::from(topic.name.as_str()), Arc::clone(partition))
+                })
+                .collect(),
+            Some(delta) => delta
+                .partitions_changed
+                .iter()
+                .filter_map(|key| {
+                    let topic = image.topic_by_id(key.0)?;
+                    let partition = topic.partition(key.1)?;
+                    mine(partition).then(|| (*key, Arc::from(topic.name.as_str()), Arc::clone(partition)))
+                })
+                .collect(),
+        }
+    }
+
+    /// Makes the logs of partitions that are new here, several at a time.
+    fn make_missing(
+        self: &Arc<Self>,
+        image: &MetadataImage,
+        mine: &[(Key, Arc<str>, Arc<PartitionImage>)],
+    ) {
+        let working: BTreeSet<DirectoryId> = self
+            .tools
+            .log_dirs
+            .directories()
+            .into_iter()
+            .filter_map(|(directory, works)| works.then_some(directory))
+            .collect();
+        let missing: Vec<_> = mine
+            .iter()
+            .filter(|(key, topic, partition)| {
+                if self.get(key.0, key.1).is_some() {
+                    return false;
+                }
+                // A replica that lived in a directory that failed is not made anew elsewhere (KAFKA-16234).
+                match partition.directory(self.me) {
+                    Some(directory)
+                        if !working.contains(&directory)
+                            && self.tools.log_dirs.directories().iter().any(|(known, _)| *known == directory) =>
+                    {
+                        warn!(%topic, partition = key.1, %directory, "a replica stays offline with its directory");
+                        false
+                    }
+                    _ => true,
+                }
+            })
+            .collect();
+        let made = AtomicUsize::new(0);
+        in_parallel(&missing, |(key, topic, _)| {
+            let settings = TopicSettings::of(image, topic, self.tools.replica_lag_time_max);
+            let now = self.tools.clock.now();
+            match self.tools.log_dirs.create_log(topic, key.1, key.0, settings.log, now) {
+                Ok((directory, log)) => {
+                    let hosted = self.host(topic, key.0, key.1, directory, log, kuorum_protocol::Offset::ZERO);
+                    hosted.with(|partition, effects| partition.set_terms(settings.terms, now, effects));
+                    made.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    error!(%topic, partition = key.1, cause = %error, "a log could not be made");
+                }
+            }
+        });
+        let made = made.into_inner();
+        if made > 0 {
+            info!(logs = made, "made new logs");
+        }
+    }
+
+    /// Tells a replica what the image says of it.
+    fn assign(&self, hosted: &Arc<Hosted>, image: &MetadataImage, partition: &PartitionImage) {
+        let assignment = assignment(image, partition);
+        let now = self.tools.clock.now();
+        let (before, after) = hosted.with(|replica, effects| {
+            let before = (replica.is_leader(), replica.leader_hint());
+            replica.apply(&assignment, now, effects);
+            (before, (replica.is_leader(), replica.leader_hint()))
+        });
+        if before != after {
+            info!(
+                topic = %hosted.topic,
+                partition = hosted.index,
+                leader = partition.leader.map(|leader| leader.0),
+                leader_epoch = partition.leader_epoch.0,
+                leads = after.0,
+                "a partition's leader changed"
+            );
+        }
+        match partition.leader {
+            Some(leader) if leader != self.me => self.tools.fetchers.follow(hosted, leader, partition.leader_epoch),
+            _ => self.tools.fetchers.leave(hosted),
+        }
+        if partition.directory(self.me) != Some(hosted.directory) {
+            self.tools.placements.push(hosted.topic_id, hosted.index, hosted.directory);
+        }
+    }
+
+    /// Lets go of replicas of deleted topics, and of those that were assigned elsewhere.
+    fn remove_gone(self: &Arc<Self>, image: &MetadataImage, delta: Option<&MetadataDelta>) {
+        let gone: Vec<Arc<Hosted>> = self
+            .all()
+            .into_iter()
+            .filter(|hosted| {
+                let touched = delta.is_none_or(|delta| {
+                    delta.topics_removed.contains_key(&hosted.topic_id)
+                        || delta.partitions_changed.contains(&hosted.key())
+                });
+                touched
+                    && image
+                        .partition(hosted.topic_id, hosted.index)
+                        .is_none_or(|partition| !partition.replicas.contains(&self.me))
+            })
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        let now = self.tools.clock.now();
+        for hosted in &gone {
+            hosted.removed.store(true, Ordering::Release);
+            self.hosted.write().remove(&hosted.key());
+            self.tools.fetchers.leave(hosted);
+            let nobody = Assignment { leader: None, ..known_assignment(hosted) };
+            hosted.with(|partition, effects| partition.go_offline(&nobody, effects));
+            let _ = now;
+            info!(topic = %hosted.topic, partition = hosted.index, "deleting a log");
+        }
+        let this = Arc::clone(self);
+        // Files may be many and large; nobody waits for them.
+        std::thread::spawn(move || {
+            for hosted in gone {
+                let removed = this.tools.log_dirs.remove_log(&hosted.topic, hosted.index, hosted.directory);
+                if let Err(error) = removed {
+                    warn!(topic = %hosted.topic, partition = hosted.index, cause = %error, "a log could not be deleted");
+                }
+            }
+        });
+    }
+
+    fn change_settings(&self, image: &MetadataImage, delta: Option<&MetadataDelta>) {
+        let everywhere = delta.is_none_or(|delta| {
+            delta.configs_changed.iter().any(|resource| {
+                matches!(resource, ConfigResource::ClusterDefault | ConfigResource::ControllerFile)
+            })
+        });
+        let changed: HashSet<&str> = delta
+            .into_iter()
+            .flat_map(|delta| &delta.configs_changed)
+            .filter_map(|resource| match resource {
+                ConfigResource::Topic(name) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect();
+        if !everywhere && changed.is_empty() {
+            return;
+        }
+        let now = self.tools.clock.now();
+        let mut settings: HashMap<Arc<str>, TopicSettings> = HashMap::new();
+        for hosted in self.all() {
+            if !everywhere && !changed.contains(&*hosted.topic) {
+                continue;
+            }
+            let wanted = settings
+                .entry(Arc::clone(&hosted.topic))
+                .or_insert_with(|| TopicSettings::of(image, &hosted.topic, self.tools.replica_lag_time_max))
+                .clone();
+            hosted.with(|partition, effects| {
+                partition.set_terms(wanted.terms, now, effects);
+                partition.set_log_config(wanted.log);
+            });
+        }
+    }
+
+    /// Takes directories whose disk failed offline, all their partitions with them, until `stop` is cancelled. The
+    /// others go on; when the last one fails the broker stays up, fenced.
+    pub async fn watch_failures(self: Arc<Self>, stop: CancellationToken) {
+        let Some(mut failed) = self.failures.lock().take() else {
+            return;
+        };
+        let mut offline: BTreeSet<DirectoryId> = BTreeSet::new();
+        loop {
+            let (directory, failure) = tokio::select! {
+                () = stop.cancelled() => return,
+                failure = failed.recv() => match failure {
+                    Some(failure) => failure,
+                    None => return,
+                },
+            };
+            if !offline.insert(directory) {
+                continue;
+            }
+            let mut partitions = 0;
+            for hosted in self.all() {
+                if hosted.directory == directory {
+                    hosted.with(|partition, effects| partition.disk_failed(&failure, effects));
+                    self.tools.fetchers.leave(&hosted);
+                    partitions += 1;
+                }
+            }
+            let was_last = self
+                .tools
+                .log_dirs
+                .directories()
+                .iter()
+                .all(|(known, works)| !works || offline.contains(known));
+            error!(%directory, partitions, cause = %failure, "a log directory has failed and is offline until the broker restarts");
+            if was_last {
+                error!("no log directory is left; this broker stays fenced. Repair its disks and restart it.");
+            }
+            self.tools.membership.directory_failed(directory, was_last);
+        }
+    }
+
+    /// Closes every log in an orderly way and marks the directories as cleanly shut down. Blocks. Everything that
+    /// uses a partition must have ended.
+    pub fn close(self: Arc<Self>) {
+        let hosted: Vec<Arc<Hosted>> = self.hosted.write().drain().map(|(_, hosted)| hosted).collect();
+        crate::log_maintenance::checkpoint(&self.tools.log_dirs, &hosted);
+        let closing = Mutex::new(hosted);
+        let all_closed = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            for _ in 0..PARALLEL {
+                scope.spawn(|| {
+                    loop {
+                        let Some(next) = closing.lock().pop() else {
+                            return;
+                        };
+                        if !close_one(next) {
+                            all_closed.store(false, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        if !all_closed.into_inner() {
+            warn!("some logs could not be closed in an orderly way; they will be checked at the next start");
+            return;
+        }
+        if let Err(error) = self.tools.log_dirs.close() {
+            warn!(cause = %error, "the log directories could not be marked as cleanly shut down");
+        }
+    }
+}
+
+fn close_one(hosted: Arc<Hosted>) -> bool {
+    let (topic, index) = (Arc::clone(&hosted.topic), hosted.index);
+    let Some(hosted) = Arc::into_inner(hosted) else {
+        warn!(%topic, partition = index, "somebody still uses a log that is being closed");
+        return false;
+    };
+    match hosted.state.into_inner().into_log().close() {
+        Ok(_) => true,
+        Err(error) => {
+            warn!(%topic, partition = index, cause = %error, "a log could not be closed");
+            false
+        }
+    }
+}
+
+/// What the partition knows already, as an assignment that names nobody.
+fn known_assignment(hosted: &Arc<Hosted>) -> Assignment {
+    let hint = hosted.state.lock().leader_hint();
+    Assignment { leader_epoch: hint.leader_epoch, ..Assignment::default() }
+}
+
+/// A partition as replication needs it: what was agreed, and how the brokers of its replicas stand.
+pub fn assignment(image: &MetadataImage, partition: &PartitionImage) -> Assignment {
+    Assignment {
+        leader: partition.leader,
+        leader_epoch: partition.leader_epoch,
+        partition_epoch: partition.partition_epoch,
+        replicas: partition.replicas.clone(),
+        isr: partition.isr.iter().copied().collect(),
+        last_unclean_epoch: partition.last_unclean_epoch,
+        standing: partition
+            .replicas
+            .iter()
+            .filter_map(|id| {
+                let broker = image.broker(*id)?;
+                Some((*id, Standing { broker_epoch: broker.epoch, may_join: broker.is_active() }))
+            })
+            .collect(),
+    }
+}
+
+/// Runs `work` on every item, a few at a time, and returns the results in order.
+fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let threads = PARALLEL.min(items.len());
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut done = Vec::new();
+                    loop {
+                        let turn = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(item) = items.get(turn) else {
+                            return done;
+                        };
+                        done.push((turn, work(item)));
+                    }
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    results.sort_unstable_by_key(|(turn, _)| *turn);
+    results.into_iter().map(|(_, result)| result).collect()
 }

@@ -57,6 +57,23 @@ impl MetadataCache {
         matches!(tokio::time::timeout(patience, arrived).await, Ok(Ok(_)))
     }
 
+    /// Waits until the image satisfies `shown`; `false` when `patience` ran out first.
+    pub async fn wait_until(
+        &self,
+        shown: impl Fn(&MetadataImage) -> bool,
+        patience: Duration,
+    ) -> bool {
+        let mut moved = self.offset.subscribe();
+        let satisfied = async {
+            while !shown(&self.image.load()) {
+                if moved.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(patience, satisfied).await.is_ok()
+    }
+
     /// Wakes whenever the offset moves.
     pub fn subscribe(&self) -> watch::Receiver<i64> {
         self.offset.subscribe()

@@ -7,5 +7,5 @@ pub mod metadata_cache;
 pub mod metadata_follower;
 
 pub use controller_client::{ControllerClient, ControllerError};
-pub use lifecycle::Standing;
+pub use lifecycle::Membership;
 pub use metadata_cache::MetadataCache;

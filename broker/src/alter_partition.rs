@@ -1,0 +1,128 @@
+//! Carries what leaders propose about their ISRs to the active controller, many at once.
+//! Law: one request in flight; each proposal gets exactly one reply, and what the reply means is the partition's business.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kuorum_metadata::rpc::{AlterPartition, AlterPartitionRequest};
+use kuorum_protocol::{PartitionIndex, TopicId};
+use kuorum_replication::{IsrProposal, IsrReply};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use crate::cluster::{ControllerClient, Membership};
+use crate::replica_manager::Hosted;
+
+/// How long a request may look for the active controller before its proposals count as unanswered.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Proposals in one request.
+const BATCH_MOST: usize = 1000;
+
+/// Proposals that wait to be sent: at most one a partition, the newest.
+#[derive(Debug, Default)]
+pub struct IsrProposals {
+    waiting: Mutex<HashMap<(TopicId, PartitionIndex), (Arc<Hosted>, IsrProposal)>>,
+    nudge: Notify,
+}
+
+impl IsrProposals {
+    /// Queues a proposal. An older one of the same partition was given up by it, and is forgotten; two threads may
+    /// come here in either order.
+    pub fn push(&self, hosted: &Arc<Hosted>, proposal: IsrProposal) {
+        let mut waiting = self.waiting.lock();
+        let key = (hosted.topic_id, hosted.index);
+        let newer_waits = waiting.get(&key).is_some_and(|(_, known)| known.number > proposal.number);
+        if !newer_waits {
+            waiting.insert(key, (Arc::clone(hosted), proposal));
+        }
+        drop(waiting);
+        self.nudge.notify_one();
+    }
+
+    fn take(&self) -> Vec<(Arc<Hosted>, IsrProposal)> {
+        let mut waiting = self.waiting.lock();
+        let keys: Vec<_> = waiting.keys().take(BATCH_MOST).copied().collect();
+        keys.iter().filter_map(|key| waiting.remove(key)).collect()
+    }
+}
+
+/// Sends proposals until `stop` is cancelled.
+pub async fn run(
+    proposals: Arc<IsrProposals>,
+    controllers: ControllerClient,
+    membership: Arc<Membership>,
+    stop: CancellationToken,
+) {
+    loop {
+        let batch = proposals.take();
+        if batch.is_empty() {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = proposals.nudge.notified() => continue,
+            }
+        }
+        let replies = tokio::select! {
+            () = stop.cancelled() => return,
+            replies = ask(&controllers, &membership, &batch) => replies,
+        };
+        for (hosted, proposal) in batch {
+            let reply = replies
+                .get(&(hosted.topic_id, hosted.index))
+                .cloned()
+                .unwrap_or(IsrReply::Unanswered);
+            report(&hosted, &proposal, &reply);
+            hosted.isr_decided(proposal.number, reply);
+        }
+    }
+}
+
+async fn ask(
+    controllers: &ControllerClient,
+    membership: &Membership,
+    batch: &[(Arc<Hosted>, IsrProposal)],
+) -> HashMap<(TopicId, PartitionIndex), IsrReply> {
+    let Some(broker_epoch) = membership.epoch() else {
+        return HashMap::new();
+    };
+    let partitions = batch
+        .iter()
+        .map(|(hosted, proposal)| AlterPartition {
+            topic_id: hosted.topic_id,
+            partition: hosted.index,
+            leader_epoch: proposal.leader_epoch,
+            partition_epoch: proposal.partition_epoch,
+            new_isr: proposal.new_isr.clone(),
+            leader_recovery_state: proposal.leader_recovery_state,
+        })
+        .collect();
+    let request = AlterPartitionRequest { broker_id: membership.id, broker_epoch, partitions };
+    match controllers.alter_partition(&request, PATIENCE).await {
+        Ok(reply) => reply
+            .partitions
+            .iter()
+            .map(|result| ((result.topic_id, result.partition), IsrReply::from(result)))
+            .collect(),
+        Err(error) => {
+            info!(cause = %error, proposals = batch.len(), "ISR proposals were not answered");
+            HashMap::new()
+        }
+    }
+}
+
+fn report(hosted: &Hosted, proposal: &IsrProposal, reply: &IsrReply) {
+    match reply {
+        IsrReply::Accepted { partition_epoch, isr, .. } => {
+            let isr: Vec<i32> = isr.iter().map(|broker| broker.0).collect();
+            info!(topic = %hosted.topic, partition = hosted.index, leader_epoch = proposal.leader_epoch.0,
+                  partition_epoch = partition_epoch.0, ?isr, "the ISR changed");
+        }
+        other => {
+            let asked: Vec<i32> = proposal.new_isr.iter().map(|(broker, _)| broker.0).collect();
+            debug!(topic = %hosted.topic, partition = hosted.index, leader_epoch = proposal.leader_epoch.0, ?asked,
+                   reply = ?other, "the ISR did not change");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Tells the controllers in which log directory each new replica lies (KIP-858).
+//! Law: one request in flight; what was not acknowledged is told again, as it then is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kuorum_metadata::rpc::AssignDirectoriesRequest;
+use kuorum_protocol::{DirectoryId, PartitionIndex, TopicId};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::cluster::{ControllerClient, Membership};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_millis(500);
+/// Assignments in one request.
+const BATCH_MOST: usize = 2000;
+
+/// Placements that the controllers have not been told yet.
+#[derive(Debug, Default)]
+pub struct Placements {
+    waiting: Mutex<HashMap<(TopicId, PartitionIndex), DirectoryId>>,
+    nudge: Notify,
+}
+
+impl Placements {
+    /// A replica lies in `directory`.
+    pub fn push(&self, topic_id: TopicId, index: PartitionIndex, directory: DirectoryId) {
+        self.waiting.lock().insert((topic_id, index), directory);
+        self.nudge.notify_one();
+    }
+
+    fn take(&self) -> Vec<(TopicId, PartitionIndex, DirectoryId)> {
+        let mut waiting = self.waiting.lock();
+        let keys: Vec<_> = waiting.keys().take(BATCH_MOST).copied().collect();
+        keys.into_iter()
+            .filter_map(|key| waiting.remove(&key).map(|directory| (key.0, key.1, directory)))
+            .collect()
+    }
+
+    /// Back into the queue, unless something newer is known.
+    fn put_back(&self, batch: Vec<(TopicId, PartitionIndex, DirectoryId)>) {
+        let mut waiting = self.waiting.lock();
+        for (topic_id, index, directory) in batch {
+            waiting.entry((topic_id, index)).or_insert(directory);
+        }
+    }
+}
+
+/// Tells until `stop` is cancelled.
+pub async fn run(
+    placements: Arc<Placements>,
+    controllers: ControllerClient,
+    membership: Arc<Membership>,
+    stop: CancellationToken,
+) {
+    loop {
+        let batch = placements.take();
+        if batch.is_empty() {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = placements.nudge.notified() => continue,
+            }
+        }
+        let told = match membership.epoch() {
+            None => Err("not registered yet".to_owned()),
+            Some(broker_epoch) => {
+                let request = AssignDirectoriesRequest {
+                    broker_id: membership.id,
+                    broker_epoch,
+                    assignments: batch.clone(),
+                };
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    told = controllers.assign_directories(&request, PATIENCE) => {
+                        told.map_err(|error| error.to_string())
+                    }
+                }
+            }
+        };
+        if let Err(cause) = told {
+            info!(%cause, placements = batch.len(), "the controllers were not told where replicas lie; trying again");
+            placements.put_back(batch);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(REST) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! How a broker talks to the controllers: one call to whoever is active, retried until its deadline.
+//! Law: it carries requests and finds the active controller; what an answer means is its caller's business.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kuorum_metadata::control::{Command, CommandReply};
+use kuorum_metadata::rpc::{
+    self, AllocateProducerIdsReply, AllocateProducerIdsRequest, AlterPartitionReply,
+    AlterPartitionRequest, AssignDirectoriesRequest, HeartbeatReply, HeartbeatRequest,
+    RegisterReply, RegisterRequest, Reply, RpcError, SessionRequest,
+};
+use kuorum_protocol::BrokerId;
+use kuorum_protocol::error_code::ErrorCode;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long one controller may keep a request before another is asked.
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// How long to wait before asking again when nobody is known to be active; it doubles up to `PAUSE_MOST`.
+const PAUSE_LEAST: Duration = Duration::from_millis(10);
+const PAUSE_MOST: Duration = Duration::from_millis(250);
+
+/// One controller: its id and the `host:port` of its `controller.listener`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerPeer {
+    pub id: u64,
+    pub address: String,
+}
+
+/// Why there is no answer to use.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// The active controller said no.
+    #[error(transparent)]
+    Refused(#[from] RpcError),
+    /// Nobody answered as the active controller before the deadline. The request may have been carried out.
+    #[error("no active controller answered in time: {0}")]
+    Unreachable(String),
+}
+
+impl ControllerError {
+    /// Whether the active controller answered with this code.
+    pub fn is(&self, code: ErrorCode) -> bool {
+        matches!(self, Self::Refused(error) if error.code == i16::from(code))
+    }
+}
+
+impl From<&ControllerError> for ErrorCode {
+    fn from(error: &ControllerError) -> Self {
+        match error {
+            ControllerError::Refused(refusal) => ErrorCode::from(refusal.code),
+            ControllerError::Unreachable(_) => ErrorCode::RequestTimedOut,
+        }
+    }
+}
+
+/// The controllers as one broker sees them. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ControllerClient {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    http: reqwest::Client,
+    cluster_id: String,
+    from: String,
+    controllers: Vec<ControllerPeer>,
+    active: watch::Sender<Option<u64>>,
+}
+
+impl ControllerClient {
+    /// A client of `controllers` (never empty) that speaks as broker `me` of `cluster_id`.
+    pub fn new(
+        cluster_id: String,
+        me: BrokerId,
+        controllers: Vec<ControllerPeer>,
+    ) -> Result<Self, reqwest::Error> {
+        assert!(!controllers.is_empty(), "a broker without controllers has nobody to follow");
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .connect_timeout(Duration::from_millis(500))
+            .tcp_nodelay(true)
+            .build()?;
+        let shared = Shared {
+            http,
+            cluster_id,
+            from: format!("broker-{me}"),
+            controllers,
+            active: watch::Sender::new(None),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Who is believed to be active, and when that belief changes.
+    pub fn active(&self) -> watch::Receiver<Option<u64>> {
+        self.shared.active.subscribe()
+    }
+
+    /// Every controller, in the order of the configuration.
+    pub fn controllers(&self) -> &[ControllerPeer] {
+        &self.shared.controllers
+    }
+
+    /// Asks the active controller to decide something a client wants.
+    pub async fn command(
+        &self,
+        command: &Command,
+        patience: Duration,
+    ) -> Result<CommandReply, ControllerError> {
+        self.call(rpc::PATH_COMMAND, command, patience).await
+    }
+
+    /// Introduces this broker process.
+    pub async fn register(
+        &self,
+        request: &RegisterRequest,
+        patience: Duration,
+    ) -> Result<RegisterReply, ControllerError> {
+        self.call(rpc::PATH_REGISTER, request, patience).await
+    }
+
+    /// Says that this broker is alive, and how far it has come.
+    pub async fn heartbeat(
+        &self,
+        request: &HeartbeatRequest,
+        patience: Duration,
+    ) -> Result<HeartbeatReply, ControllerError> {
+        self.call(rpc::PATH_HEARTBEAT, request, patience).await
+    }
+
+    /// Announces that the session will be closed on purpose.
+    pub async fn goodbye(
+        &self,
+        request: &SessionRequest,
+        patience: Duration,
+    ) -> Result<(), ControllerError> {
+        self.call(rpc::PATH_GOODBYE, request, patience).await
+    }
+
+    /// Proposes changes of ISRs.
+    pub async fn alter_partition(
+        &self,
+        request: &AlterPartitionRequest,
+        patience: Duration,
+    ) -> Result<AlterPartitionReply, ControllerError> {
+        self.call(rpc::PATH_ALTER_PARTITION, request, patience).await
+    }
+
+    /// Tells where replicas have been placed.
+    pub async fn assign_directories(
+        &self,
+        request: &AssignDirectoriesRequest,
+        patience: Duration,
+    ) -> Result<(), ControllerError> {
+        self.call(rpc::PATH_ASSIGN_DIRECTORIES, request, patience).await
+    }
+
+    /// Asks for a block of producer ids.
+    pub async fn allocate_producer_ids(
+        &self,
+        request: &AllocateProducerIdsRequest,
+        patience: Duration,
+    ) -> Result<AllocateProducerIdsReply, ControllerError> {
+        self.call(rpc::PATH_PRODUCER_IDS, request, patience).await
+    }
+
+    /// Opens the session stream to one controller. `Ok` is its endless body.
+    pub async fn session(
+        &self,
+        controller: &ControllerPeer,
+        request: &SessionRequest,
+    ) -> Result<reqwest::Response, ControllerError> {
+        let sent = self
+            .addressed(self.shared.http.post(url(controller, rpc::PATH_SESSION)), controller)
+            .json(request)
+            .send();
+        let response = match tokio::time::timeout(ATTEMPT, sent).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(ControllerError::Unreachable(describe(&error))),
+            Err(_) => return Err(ControllerError::Unreachable("no answer".to_owned())),
+        };
+        if is_stream(&response) {
+            self.believe(controller.id);
+            return Ok(response);
+        }
+        match answer::<()>(response).await? {
+            Reply::Ok(()) => Err(ControllerError::Unreachable("the session was not a stream".to_owned())),
+            Reply::Err(refusal) => {
+                self.heed(controller.id, &refusal);
+                Err(refusal.into())
+            }
+        }
+    }
+
+    /// Opens the feed of one controller, beginning at offset `from`.
+    pub async fn feed(
+        &self,
+        controller: &ControllerPeer,
+        from: i64,
+    ) -> Result<reqwest::Response, ControllerError> {
+        let address = format!("{}?from={from}", url(controller, rpc::PATH_FEED));
+        let sent = self.addressed(self.shared.http.get(address), controller).send();
+        let response = match tokio::time::timeout(ATTEMPT, sent).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(ControllerError::Unreachable(describe(&error))),
+            Err(_) => return Err(ControllerError::Unreachable("no answer".to_owned())),
+        };
+        if is_stream(&response) {
+            return Ok(response);
+        }
+        match answer::<()>(response).await? {
+            Reply::Ok(()) => Err(ControllerError::Unreachable("the feed was not a stream".to_owned())),
+            Reply::Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Sends `request` to the active controller, looking for it until `patience` runs out. A request whose answer was
+    /// lost is sent again, so it may be carried out twice: every one of them is safe to repeat.
+    async fn call<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: &Q,
+        patience: Duration,
+    ) -> Result<A, ControllerError> {
+        let body = serde_json::to_vec(request)
+            .map_err(|error| ControllerError::Unreachable(error.to_string()))?;
+        let deadline = Instant::now() + patience;
+        let mut pause = PAUSE_LEAST;
+        let mut turn = self.first_choice();
+        loop {
+            let controller = &self.shared.controllers[turn];
+            let wait = ATTEMPT.min(deadline.saturating_duration_since(Instant::now()));
+            let trouble = match self.attempt::<A>(controller, path, body.clone(), wait).await {
+                Ok(Reply::Ok(reply)) => {
+                    self.believe(controller.id);
+                    return Ok(reply);
+                }
+                Ok(Reply::Err(refusal)) if refusal.code == i16::from(ErrorCode::NotController) => {
+                    self.heed(controller.id, &refusal);
+                    if let Some(hinted) = refusal
+                        .active_controller
+                        .filter(|hinted| *hinted != controller.id)
+                        .and_then(|hinted| self.position(hinted))
+                        && pause < PAUSE_MOST
+                    {
+                        // A fresh hint is followed at once; `pause` still grows, so two that point at each other
+                        // do not keep this loop spinning.
+                        turn = hinted;
+                        pause = (pause * 2).min(PAUSE_MOST);
+                        continue;
+                    }
+                    refusal.message
+                }
+                Ok(Reply::Err(refusal)) => {
+                    self.believe(controller.id);
+                    return Err(refusal.into());
+                }
+                Err(error) => {
+                    self.doubt(controller.id);
+                    error
+                }
+            };
+            if Instant::now() + pause >= deadline {
+                return Err(ControllerError::Unreachable(format!(
+                    "controller-{} at {}: {trouble}",
+                    controller.id, controller.address
+                )));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MOST);
+            turn = (turn + 1) % self.shared.controllers.len();
+        }
+    }
+
+    async fn attempt<A: DeserializeOwned>(
+        &self,
+        controller: &ControllerPeer,
+        path: &str,
+        body: Vec<u8>,
+        wait: Duration,
+    ) -> Result<Reply<A>, String> {
+        let sent = self
+            .addressed(self.shared.http.post(url(controller, path)), controller)
+            .header("content-type", "application/json")
+            .body(body)
+            .timeout(wait)
+            .send()
+            .await
+            .map_err(|error| describe(&error))?;
+        answer(sent).await.map_err(|error| error.to_string())
+    }
+
+    fn addressed(
+        &self,
+        request: reqwest::RequestBuilder,
+        controller: &ControllerPeer,
+    ) -> reqwest::RequestBuilder {
+        request
+            .header(rpc::HEADER_CLUSTER_ID, &self.shared.cluster_id)
+            .header(rpc::HEADER_FROM, &self.shared.from)
+            .header(rpc::HEADER_TO, format!("controller-{}", controller.id))
+            .header(rpc::HEADER_VERSION, rpc::VERSION)
+    }
+
+    /// The one believed active, or else the first of the list.
+    fn first_choice(&self) -> usize {
+        let active = *self.shared.active.borrow();
+        active.and_then(|id| self.position(id)).unwrap_or(0)
+    }
+
+    fn position(&self, id: u64) -> Option<usize> {
+        self.shared.controllers.iter().position(|peer| peer.id == id)
+    }
+
+    fn believe(&self, id: u64) {
+        self.shared.active.send_if_modified(|active| active.replace(id) != Some(id));
+    }
+
+    fn doubt(&self, id: u64) {
+        self.shared.active.send_if_modified(|active| {
+            let held = *active == Some(id);
+            if held {
+                *active = None;
+            }
+            held
+        });
+    }
+
+    /// Takes the hint of a NOT_CONTROLLER, or at least stops believing in the one that sent it.
+    fn heed(&self, from: u64, refusal: &RpcError) {
+        if refusal.code != i16::from(ErrorCode::NotController) {
+            return;
+        }
+        match refusal.active_controller.filter(|hinted| *hinted != from) {
+            Some(hinted) => self.believe(hinted),
+            None => self.doubt(from),
+        }
+    }
+}
+
+fn url(controller: &ControllerPeer, path: &str) -> String {
+    format!("http://{}{path}", controller.address)
+}
+
+/// Streams are sent as anything but a JSON document; refusals are one.
+fn is_stream(response: &reqwest::Response) -> bool {
+    let content_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
+    response.status().is_success() && content_type != Some("application/json")
+}
+
+async fn answer<A: DeserializeOwned>(response: reqwest::Response) -> Result<Reply<A>, ControllerError> {
+    let status = response.status();
+    let body = response
+        .bytes()
+        .await
+        .map_err(|error| ControllerError::Unreachable(describe(&error)))?;
+    serde_json::from_slice(&body).map_err(|error| {
+        let text = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+        ControllerError::Unreachable(format!("HTTP {status}, unreadable answer ({error}): {text}"))
+    })
+}
+
+/// reqwest hides the cause behind its first line.
+fn describe(error: &reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,106 @@
+//! What partitions need now and then: a look at the clock, checkpoints, and the deletion of what retention gives up.
+//! Law: timers only. Each partition decides for itself what the time means to it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kuorum_protocol::{DirectoryId, Offset, PartitionIndex};
+use kuorum_storage::{LogDirs, RealDir};
+use kuorum_transport::Clock;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::replica_manager::{Hosted, ReplicaManager};
+
+/// How often partitions look at the clock: the precision of a produce's deadline and of ISR checks.
+const TICK: Duration = Duration::from_millis(100);
+/// How often high watermarks, recovery points and log starts are checkpointed.
+const CHECKPOINT: Duration = Duration::from_secs(5);
+
+/// Runs until `stop` is cancelled. `retention_check` is `log.retention.check.interval.ms`.
+pub async fn run(
+    replicas: Arc<ReplicaManager>,
+    clock: Clock,
+    retention_check: Duration,
+    stop: CancellationToken,
+) {
+    let mut tick = every(TICK);
+    let mut checkpoints = every(CHECKPOINT);
+    let mut retention = every(retention_check);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = tick.tick() => {
+                for hosted in replicas.all() {
+                    let now = clock.now();
+                    hosted.with(|partition, effects| partition.tick(now, effects));
+                }
+            }
+            _ = checkpoints.tick() => {
+                let replicas = Arc::clone(&replicas);
+                blocking(move || checkpoint(replicas.log_dirs(), &replicas.all())).await;
+            }
+            _ = retention.tick() => {
+                let (replicas, clock) = (Arc::clone(&replicas), clock.clone());
+                blocking(move || delete_expired(&replicas, &clock)).await;
+            }
+        }
+    }
+}
+
+fn every(period: Duration) -> tokio::time::Interval {
+    let mut interval = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+async fn blocking(work: impl FnOnce() + Send + 'static) {
+    if let Err(error) = tokio::task::spawn_blocking(work).await
+        && error.is_panic()
+    {
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+/// Writes every directory's checkpoints: what the next start may rely on.
+pub fn checkpoint(log_dirs: &LogDirs<RealDir>, hosted: &[Arc<Hosted>]) {
+    type Points = Vec<(String, PartitionIndex, Offset)>;
+    let mut directories: HashMap<DirectoryId, (Points, Points, Points)> = HashMap::new();
+    for replica in hosted {
+        let (mark, flushed, start) = replica.with(|partition, _| {
+            (
+                partition.high_watermark_to_checkpoint(),
+                partition.log().flushed_end(),
+                partition.log().start_offset(),
+            )
+        });
+        let (marks, points, starts) = directories.entry(replica.directory).or_default();
+        let topic = || replica.topic.to_string();
+        marks.push((topic(), replica.index, mark));
+        points.push((topic(), replica.index, flushed));
+        starts.push((topic(), replica.index, start));
+    }
+    for (directory, (marks, points, starts)) in directories {
+        let written = log_dirs
+            .checkpoint_recovery_points(directory, &points)
+            .and_then(|()| log_dirs.checkpoint_log_starts(directory, &starts))
+            .and_then(|()| log_dirs.checkpoint_high_watermarks(directory, &marks));
+        if let Err(error) = written {
+            warn!(%directory, cause = %error, "a directory's checkpoints could not be written");
+        }
+    }
+}
+
+fn delete_expired(replicas: &ReplicaManager, clock: &Clock) {
+    for hosted in replicas.all() {
+        let now = clock.now();
+        let (before, after) = hosted.with(|partition, effects| {
+            (partition.log().start_offset(), partition.delete_expired(now, effects))
+        });
+        if after > before {
+            debug!(topic = %hosted.topic, partition = hosted.index, start = after.0, "retention moved the start of a log");
+        }
+    }
+}
