@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::api_key::ApiKey;
 use crate::frame::decode_body;
-use crate::message::RequestMessage;
-use crate::wire::WireError;
+use crate::message::{Message, RequestMessage};
+use crate::wire::{Encoder, WireError};
 
 #[cfg(test)]
 pub(crate) mod sample;
@@ -35,6 +35,13 @@ macro_rules! apis {
                 }
             }
 
+            /// Writes the body; fails as `Message::encode` does.
+            pub fn encode(&self, version: i16, out: &mut Encoder) -> Result<(), WireError> {
+                match self {
+                    $(Self::$api(message) => message.encode(version, out),)+
+                }
+            }
+
             /// Its kind.
             pub fn api(&self) -> ApiKey {
                 match self {
@@ -57,6 +64,20 @@ macro_rules! apis {
             pub fn decode(api: ApiKey, version: i16, body: Bytes) -> Result<Self, WireError> {
                 match api {
                     $(ApiKey::$api => decode_body(version, body).map(Self::$api),)+
+                }
+            }
+
+            /// Writes the body; fails as `Message::encode` does.
+            pub fn encode(&self, version: i16, out: &mut Encoder) -> Result<(), WireError> {
+                match self {
+                    $(Self::$api(message) => message.encode(version, out),)+
+                }
+            }
+
+            /// Its kind.
+            pub fn api(&self) -> ApiKey {
+                match self {
+                    $(Self::$api(_) => ApiKey::$api,)+
                 }
             }
         }
