@@ -233,7 +233,10 @@ fn tagged_sections() {
         .add(0, |out| out.put_string(Some("a")))
         .expect("short enough");
     tagged
-        .add(300, |out| Ok(out.put_i16(7)))
+        .add(300, |out| {
+            out.put_i16(7);
+            Ok(())
+        })
         .expect("short enough");
     let bytes = written(true, |out| tagged.write(out));
     assert_eq!(bytes, [2, 0, 2, 2, b'a', 0xac, 2, 2, 0, 7]);
