@@ -25,7 +25,7 @@ const fn topic(
         name,
         scope: Scope::Topic,
         kind,
-        default: KeyDefault::Is(default),
+        default: Is(default),
         synonyms,
         doc,
     }
@@ -155,6 +155,7 @@ pub static KEYS: &[ConfigKey] = &[
     key("unclean.leader.election.enable", Cluster, Boolean, Is("false"), "Default of the topic key. Decide it per topic, never here."),
     key("num.partitions", Cluster, int(1), Is("1"), "Partitions of a topic that does not say."),
     key("default.replication.factor", Cluster, int(1), Is("1"), "Replicas of a topic that does not say."),
+    key("delete.topic.enable", Cluster, Boolean, Is("true"), "Whether topics can be deleted."),
     key("offsets.topic.num.partitions", Cluster, int(1), Is("50"), "Partitions of __consumer_offsets."),
     key("offsets.topic.replication.factor", Cluster, Short { min: 1 }, Is("3"), "Replicas of __consumer_offsets."),
     key("offsets.topic.segment.bytes", Cluster, int(14), Is("104857600"), "Segment size of __consumer_offsets."),
@@ -221,7 +222,6 @@ pub static KEYS: &[ConfigKey] = &[
     key("quorum.install.snapshot.timeout.ms", Controller, int(1), Is("5000"), "How long sending one piece of a snapshot may take (ours)."),
     key("metadata.log.max.records.between.snapshots", Controller, long(1), Is("10000"), "After how many entries a snapshot is written (ours)."),
     key("metadata.log.kept.after.snapshot", Controller, long(0), Is("5000"), "How many entries stay in the log below a snapshot, for those a little behind (ours)."),
-    key("delete.topic.enable", Controller, Boolean, Is("true"), "Whether topics can be deleted."),
     key("auto.leader.rebalance.enable", Controller, Boolean, Is("true"), "Whether leadership goes back to preferred leaders by itself."),
     key("leader.imbalance.check.interval.seconds", Controller, long(1), Is("300"), "How often that is looked at."),
 ];

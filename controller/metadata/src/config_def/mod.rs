@@ -14,6 +14,7 @@ pub use roles::{
     Voter, validate,
 };
 pub use topic::{CleanupPolicy, CompressionType, Durability, TimestampType, TopicConfig};
+pub(crate) use value::items;
 
 /// Reads the text of a `.properties` file.
 pub fn parse_properties(text: &str) -> Result<RawConfig, ConfigError> {

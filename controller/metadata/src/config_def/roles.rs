@@ -366,7 +366,6 @@ pub struct ControllerConfig {
     pub quorum_install_snapshot_timeout: Duration,
     pub max_records_between_snapshots: u64,
     pub records_kept_after_snapshot: u64,
-    pub delete_topic_enable: bool,
     pub auto_leader_rebalance_enable: bool,
     pub leader_imbalance_check_interval: Duration,
     /// What the file itself says, by key, for descriptions.
@@ -394,7 +393,6 @@ impl ControllerConfig {
             max_records_between_snapshots: values
                 .number("metadata.log.max.records.between.snapshots"),
             records_kept_after_snapshot: values.number("metadata.log.kept.after.snapshot"),
-            delete_topic_enable: values.flag("delete.topic.enable"),
             auto_leader_rebalance_enable: values.flag("auto.leader.rebalance.enable"),
             leader_imbalance_check_interval: Duration::from_secs(
                 values.number("leader.imbalance.check.interval.seconds"),

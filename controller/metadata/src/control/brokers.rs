@@ -1,52 +1,372 @@
-//! stub
-use kuorum_protocol::{BrokerId, Now};
+//! The life of a broker: registered, unfenced, shutting down, fenced, forgotten (KIP-631).
+//! Law: a new incarnation never keeps the roles of the one before. An intact replica keeps its place in the ISR only
+//! while nobody live leads; one that is not intact leaves ISR and ELR at once, even as the last member.
+
+use std::collections::BTreeSet;
+
+use kuorum_protocol::error_code::ErrorCode;
+use kuorum_protocol::{BrokerId, DirectoryId, Now, PartitionIndex, TopicId};
 
 use super::command::Outcome;
+use super::election::{self, Standing};
 use super::heartbeats::{Heartbeats, Silence};
 use super::{Decision, Refusal};
-use crate::image::MetadataImage;
+use crate::image::{BrokerImage, MetadataImage, PartitionImage};
+use crate::record::{MetadataRecord, RegisterBroker};
 use crate::rpc::{AssignDirectoriesRequest, HeartbeatReply, HeartbeatRequest, RegisterRequest};
 
-/// Registers a broker.
+/// Registers a broker. It starts fenced; its epoch is in the image once the decision is applied, and is then to be told
+/// to [`Heartbeats::registered`].
+///
+/// The same incarnation asking again keeps its epoch. A new one on the same directory is accepted at once, since the
+/// directory's lock proves its predecessor dead; on another directory only when the predecessor's session is over.
 pub fn register(
-    _image: &MetadataImage,
-    _soft: &Heartbeats,
-    _request: &RegisterRequest,
-    _now: Now,
+    image: &MetadataImage,
+    soft: &Heartbeats,
+    request: &RegisterRequest,
+    now: Now,
 ) -> Result<Decision<()>, Refusal> {
-    todo!()
+    check_registration(image, request)?;
+    let Some(known) = image.broker(request.broker_id) else {
+        return Ok(decided(vec![introduce(request, None)]));
+    };
+    if known.incarnation_id == request.incarnation_id {
+        let again = introduce(request, Some(known));
+        let mut after = image.clone();
+        after.apply_records(image.offset(), std::slice::from_ref(&again));
+        let is_news = after.broker(request.broker_id) != Some(known);
+        return Ok(decided(if is_news { vec![again] } else { Vec::new() }));
+    }
+    let same_place = known
+        .directories
+        .iter()
+        .any(|directory| request.directories.contains(directory));
+    if !same_place && soft.has_valid_session(request.broker_id, now) {
+        return Err(Refusal::new(
+            ErrorCode::DuplicateBrokerRegistration,
+            format!(
+                "another broker {} is running from another directory; stop it, give this one another node.id, \
+                 or wait until its session is over",
+                request.broker_id
+            ),
+        ));
+    }
+    let mut records = take_roles(image, soft, known, request);
+    records.push(introduce(request, None));
+    Ok(decided(records))
 }
-/// Answers a heartbeat.
+
+fn check_registration(image: &MetadataImage, request: &RegisterRequest) -> Result<(), Refusal> {
+    let refuse = |message: String| Err(Refusal::new(ErrorCode::InvalidRegistration, message));
+    if request.broker_id.0 < 0 {
+        return refuse(format!("{} is not a broker's number", request.broker_id));
+    }
+    let distinct: BTreeSet<&DirectoryId> = request.directories.iter().collect();
+    let has_zero = distinct.contains(&DirectoryId::ZERO);
+    if distinct.is_empty() || has_zero || distinct.len() != request.directories.len() {
+        return refuse(
+            "a broker needs at least one log directory, each with its own id".to_owned(),
+        );
+    }
+    let mut others = image
+        .brokers()
+        .filter(|broker| broker.id != request.broker_id);
+    let shared = others.find(|broker| broker.directories.iter().any(|id| distinct.contains(id)));
+    if let Some(other) = shared {
+        return refuse(format!(
+            "a log directory of broker {} is registered by broker {}: was it copied?",
+            request.broker_id, other.id
+        ));
+    }
+    Ok(())
+}
+
+/// The record by which a broker becomes known; of the same incarnation with the epoch and state it already has.
+fn introduce(
+    request: &RegisterRequest,
+    known: Option<&std::sync::Arc<BrokerImage>>,
+) -> MetadataRecord {
+    MetadataRecord::RegisterBroker(RegisterBroker {
+        broker_id: request.broker_id,
+        incarnation_id: request.incarnation_id,
+        broker_epoch: known.map(|known| known.epoch),
+        listeners: request.listeners.clone(),
+        http: request.http.clone(),
+        rack: request.rack.clone(),
+        directories: request.directories.clone(),
+        fenced: known.is_none_or(|known| known.fenced),
+        in_controlled_shutdown: known.is_some_and(|known| known.in_controlled_shutdown),
+        version: request.version.clone(),
+    })
+}
+
+/// Takes from an earlier incarnation what a new one must not have.
+fn take_roles(
+    image: &MetadataImage,
+    soft: &Heartbeats,
+    known: &BrokerImage,
+    request: &RegisterRequest,
+) -> Vec<MetadataRecord> {
+    let id = request.broker_id;
+    let not_intact: BTreeSet<(TopicId, PartitionIndex)> =
+        request.not_intact.iter().copied().collect();
+    let standing = |replica| match replica == id {
+        true => Standing::Out,
+        false => soft.standing(image, replica),
+    };
+    let mut records = Vec::new();
+    for (topic, index, partition) in image.partitions() {
+        if !partition.replicas.contains(&id) {
+            continue;
+        }
+        let intact =
+            !not_intact.contains(&(topic.id, index)) && is_still_there(partition, known, request);
+        let mut before = PartitionImage::clone(partition);
+        if !intact {
+            before.isr.retain(|member| *member != id);
+            before.elr.retain(|member| *member != id);
+        }
+        let standing = |replica| election::standing_of_replica(image, partition, replica, standing);
+        let policy = election::policy_of(image, topic);
+        let elected = election::elect(&before, standing, policy);
+        let cause = match intact {
+            true => "broker restarted",
+            false => "replica not intact",
+        };
+        let Some(mut change) = election::change(topic.id, index, partition, &elected, cause) else {
+            continue;
+        };
+        if elected.leader.is_none() && elected.isr.is_empty() && elected.elr.is_empty() {
+            change.last_known_elr = Some(vec![id]);
+        }
+        records.push(MetadataRecord::PartitionChange(change));
+    }
+    records
+}
+
+/// Whether the directory that holds a broker's replica came back with it. Where the broker never said which one that is,
+/// all it had must have come back.
+fn is_still_there(
+    partition: &PartitionImage,
+    known: &BrokerImage,
+    request: &RegisterRequest,
+) -> bool {
+    match partition.directory(known.id) {
+        Some(directory) => request.directories.contains(&directory),
+        None => known
+            .directories
+            .iter()
+            .all(|directory| request.directories.contains(directory)),
+    }
+}
+
+/// Answers a heartbeat, and decides what it asks for: to be fenced, unfenced, or let go.
 pub fn heartbeat(
-    _image: &MetadataImage,
-    _soft: &mut Heartbeats,
-    _request: &HeartbeatRequest,
-    _now: Now,
+    image: &MetadataImage,
+    soft: &mut Heartbeats,
+    request: &HeartbeatRequest,
+    now: Now,
 ) -> Result<Decision<HeartbeatReply>, Refusal> {
-    todo!()
+    let id = request.broker_id;
+    let broker = known_incarnation(image, id, request.broker_epoch)?;
+    soft.heard(id, request.broker_epoch, request.metadata_offset, now);
+    let caught_up = request.metadata_offset >= broker.epoch.0;
+
+    let mut records = Vec::new();
+    let mut online = broker.directories.clone();
+    online.retain(|directory| !request.offline_directories.contains(directory));
+    if online != broker.directories {
+        records.push(MetadataRecord::BrokerRegistrationChange {
+            broker_id: id,
+            broker_epoch: broker.epoch,
+            fenced: None,
+            in_controlled_shutdown: None,
+            online_directories: Some(online),
+        });
+    }
+
+    let mut reply = HeartbeatReply {
+        fenced: broker.fenced,
+        caught_up,
+        may_shut_down: false,
+    };
+    let cause = if request.want_shut_down {
+        if broker.fenced {
+            reply.may_shut_down = true;
+        } else if !broker.in_controlled_shutdown {
+            records.push(state_change(broker, None, Some(true)));
+        } else if may_go(image, soft, id) {
+            records.push(state_change(broker, Some(true), None));
+            reply.fenced = true;
+            reply.may_shut_down = true;
+        }
+        "controlled shutdown"
+    } else if request.want_fence && !broker.fenced {
+        records.push(state_change(broker, Some(true), None));
+        reply.fenced = true;
+        "broker fenced: on its own wish"
+    } else if !request.want_fence
+        && broker.fenced
+        && caught_up
+        && !broker.in_controlled_shutdown
+        && !broker.directories.is_empty()
+    {
+        records.push(state_change(broker, Some(false), None));
+        reply.fenced = false;
+        "broker unfenced"
+    } else {
+        "log directory offline"
+    };
+    Ok(Decision {
+        records: with_consequences(image, soft, records, id, cause),
+        response: reply,
+    })
 }
-/// Fences a broker.
+
+/// Whether a broker that is shutting down leads nothing, and every active broker has learnt that.
+fn may_go(image: &MetadataImage, soft: &mut Heartbeats, id: BrokerId) -> bool {
+    let leads = image
+        .partitions()
+        .any(|(_, _, partition)| partition.leader == Some(id));
+    if leads {
+        return false;
+    }
+    let offset = soft.shutdown_offset(id, image.offset());
+    image
+        .brokers()
+        .filter(|broker| broker.id != id)
+        .filter(|broker| soft.standing(image, broker.id) == Standing::Active)
+        .all(|broker| soft.metadata_offset(broker.id) >= offset)
+}
+
+/// Fences a broker that has been silent for too long: it leads nothing any more and leaves the ISRs of live leaders.
 pub fn fence(
-    _image: &MetadataImage,
-    _soft: &Heartbeats,
-    _broker: BrokerId,
-    _silence: Silence,
+    image: &MetadataImage,
+    soft: &Heartbeats,
+    id: BrokerId,
+    silence: Silence,
 ) -> Decision<()> {
-    todo!()
+    let Some(broker) = image.broker(id).filter(|broker| !broker.fenced) else {
+        return Decision::unchanged(());
+    };
+    let records = vec![state_change(broker, Some(true), None)];
+    decided(with_consequences(image, soft, records, id, silence.cause()))
 }
-/// Forgets a broker.
-pub fn unregister(
-    _image: &MetadataImage,
-    _soft: &Heartbeats,
-    _broker: BrokerId,
-    _now: Now,
-) -> Decision<Outcome> {
-    todo!()
+
+/// Forgets a broker. If it lives it will have to register again.
+pub fn unregister(image: &MetadataImage, soft: &Heartbeats, id: BrokerId) -> Decision<Outcome> {
+    let Some(broker) = image.broker(id) else {
+        let refusal = Refusal::new(
+            ErrorCode::BrokerIdNotRegistered,
+            format!("broker {id} is not registered"),
+        );
+        return Decision::unchanged(refusal.into());
+    };
+    let records = vec![MetadataRecord::UnregisterBroker {
+        broker_id: id,
+        broker_epoch: broker.epoch,
+    }];
+    Decision {
+        records: with_consequences(image, soft, records, id, "broker unregistered"),
+        response: Outcome::ok(),
+    }
 }
-/// Records directories.
+
+/// Records in which directories a broker has placed its replicas. Partitions it holds no replica of, and directories it
+/// did not register, are passed over.
 pub fn assign_directories(
-    _image: &MetadataImage,
-    _request: &AssignDirectoriesRequest,
+    image: &MetadataImage,
+    request: &AssignDirectoriesRequest,
 ) -> Result<Decision<()>, Refusal> {
-    todo!()
+    let id = request.broker_id;
+    let broker = known_incarnation(image, id, request.broker_epoch)?;
+    let mut after = image.clone();
+    let mut records = Vec::new();
+    for (topic_id, index, directory) in &request.assignments {
+        let Some(partition) = after.partition(*topic_id, *index) else {
+            continue;
+        };
+        let Some(place) = partition.replicas.iter().position(|replica| *replica == id) else {
+            continue;
+        };
+        if !broker.directories.contains(directory) || partition.directory(id) == Some(*directory) {
+            continue;
+        }
+        let mut directories = partition.directories.clone();
+        directories.resize(partition.replicas.len(), DirectoryId::ZERO);
+        directories[place] = *directory;
+        let mut change = crate::record::PartitionChange::of(
+            *topic_id,
+            *index,
+            partition.partition_epoch.next(),
+            "directory assigned",
+        );
+        change.directories = Some(directories);
+        let record = MetadataRecord::PartitionChange(change);
+        after.apply_records(image.offset(), std::slice::from_ref(&record));
+        records.push(record);
+    }
+    Ok(decided(records))
+}
+
+/// The broker, if the request comes from its registered incarnation.
+pub(super) fn known_incarnation(
+    image: &MetadataImage,
+    id: BrokerId,
+    epoch: kuorum_protocol::BrokerEpoch,
+) -> Result<&BrokerImage, Refusal> {
+    let Some(broker) = image.broker(id) else {
+        return Err(Refusal::new(
+            ErrorCode::BrokerIdNotRegistered,
+            format!("broker {id} is not registered"),
+        ));
+    };
+    if broker.epoch != epoch {
+        return Err(Refusal::new(
+            ErrorCode::StaleBrokerEpoch,
+            format!(
+                "broker {id} is registered with epoch {}, not {epoch}",
+                broker.epoch
+            ),
+        ));
+    }
+    Ok(broker)
+}
+
+/// A broker's change of state, followed by what it means for the partitions it has replicas of.
+fn with_consequences(
+    image: &MetadataImage,
+    soft: &Heartbeats,
+    mut records: Vec<MetadataRecord>,
+    id: BrokerId,
+    cause: &str,
+) -> Vec<MetadataRecord> {
+    if records.is_empty() {
+        return records;
+    }
+    let mut after = image.clone();
+    after.apply_records(image.offset(), &records);
+    records.extend(election::reconcile(&after, soft, Some(id), cause));
+    records
+}
+
+fn state_change(
+    broker: &BrokerImage,
+    fenced: Option<bool>,
+    in_controlled_shutdown: Option<bool>,
+) -> MetadataRecord {
+    MetadataRecord::BrokerRegistrationChange {
+        broker_id: broker.id,
+        broker_epoch: broker.epoch,
+        fenced,
+        in_controlled_shutdown,
+        online_directories: None,
+    }
+}
+
+fn decided(records: Vec<MetadataRecord>) -> Decision<()> {
+    Decision {
+        records,
+        response: (),
+    }
 }

@@ -2,8 +2,11 @@
 //! Law: without an unclean policy nobody outside ISR ∪ ELR is ever elected, and the ISR does not become empty here: the
 //! last member keeps its place until it is back, or registers with a replica that is not intact.
 
-use kuorum_protocol::{BrokerId, LeaderEpoch, PartitionIndex, TopicId};
+use std::collections::BTreeMap;
 
+use kuorum_protocol::{BrokerId, PartitionIndex, TopicId};
+
+use super::heartbeats::Heartbeats;
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
 use crate::record::{LeaderRecoveryState, MetadataRecord, PartitionChange};
 
@@ -161,23 +164,31 @@ pub fn change(
     })
 }
 
-/// Brings every partition in line with who may lead now: the one path by which leaders and ISRs follow the brokers.
-///
-/// `standing` is asked per broker; a replica in a directory that is offline is out whatever its broker says.
+/// Brings the partitions in line with who may lead now: the one path by which leaders and ISRs follow the brokers.
+/// With `of`, only those of which that broker has a replica.
 pub fn reconcile(
     image: &MetadataImage,
-    standing: impl Fn(BrokerId) -> Standing,
+    soft: &Heartbeats,
+    of: Option<BrokerId>,
     cause: &str,
 ) -> Vec<MetadataRecord> {
+    let standings: BTreeMap<BrokerId, Standing> = image
+        .brokers()
+        .map(|broker| (broker.id, soft.standing(image, broker.id)))
+        .collect();
+    let standing = |id| standings.get(&id).copied().unwrap_or(Standing::Out);
     let mut records = Vec::new();
     for (topic, index, partition) in image.partitions() {
-        let change = reconcile_partition(image, topic, index, partition, &standing, cause);
+        if of.is_some_and(|broker| !partition.replicas.contains(&broker)) {
+            continue;
+        }
+        let change = reconcile_partition(image, topic, index, partition, standing, cause);
         records.extend(change.map(MetadataRecord::PartitionChange));
     }
     records
 }
 
-/// The same for one partition.
+/// The same for one partition; a replica in a directory that is offline is out whatever its broker says.
 pub fn reconcile_partition(
     image: &MetadataImage,
     topic: &TopicImage,

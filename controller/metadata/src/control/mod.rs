@@ -20,7 +20,6 @@ pub mod topics;
 
 mod random;
 
-use kuorum_protocol::Now;
 use kuorum_protocol::error_code::ErrorCode;
 
 pub use command::{Command, CommandReply};
@@ -98,18 +97,17 @@ pub fn decide(
     image: &MetadataImage,
     soft: &Heartbeats,
     command: &Command,
-    now: Now,
     random: &mut Random,
 ) -> Decision<CommandReply> {
     match command {
         Command::CreateTopics(request) => {
-            topics::create(image, soft, request, random).map(CommandReply::CreateTopics)
+            topics::create(image, request, random).map(CommandReply::CreateTopics)
         }
         Command::DeleteTopics(request) => {
             topics::delete(image, request).map(CommandReply::DeleteTopics)
         }
         Command::CreatePartitions(request) => {
-            partitions::create(image, soft, request, random).map(CommandReply::CreatePartitions)
+            partitions::create(image, request, random).map(CommandReply::CreatePartitions)
         }
         Command::AlterConfigs(request) => {
             configs::alter(image, request).map(CommandReply::AlterConfigs)
@@ -118,10 +116,10 @@ pub fn decide(
             configs::replace(image, request).map(CommandReply::AlterConfigs)
         }
         Command::ElectLeaders(request) => {
-            leaders::elect(image, soft, request, now).map(CommandReply::ElectLeaders)
+            leaders::elect(image, soft, request).map(CommandReply::ElectLeaders)
         }
         Command::UnregisterBroker { broker_id } => {
-            brokers::unregister(image, soft, *broker_id, now).map(CommandReply::UnregisterBroker)
+            brokers::unregister(image, soft, *broker_id).map(CommandReply::UnregisterBroker)
         }
     }
 }

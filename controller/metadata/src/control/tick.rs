@@ -1,14 +1,32 @@
-//! stub
-use super::Decision;
-use super::heartbeats::Heartbeats;
-use crate::image::MetadataImage;
-use kuorum_protocol::Now;
+//! What time itself asks for.
+//! Law: one broker is fenced per decision, so that each sees what the one before meant for the partitions.
 
-/// The next thing time asks for.
-pub fn tick(
-    _image: &MetadataImage,
-    _soft: &Heartbeats,
-    _now: Now,
-) -> Option<Decision<&'static str>> {
-    todo!()
+use kuorum_protocol::{BrokerId, Now};
+
+use super::heartbeats::{Heartbeats, Silence};
+use super::{Decision, brokers, election};
+use crate::image::MetadataImage;
+
+/// What a tick decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ticked {
+    /// A silent broker was fenced.
+    Fenced(BrokerId, Silence),
+    /// So many partitions were brought in line with who is alive: leaders found, fenced members gone.
+    Reconciled(usize),
+}
+
+/// The next thing to decide, to be called until there is none: first the silent brokers, the longest silent first; then
+/// partitions for which something has become possible: a leader where there was none because its stream is back, because
+/// this controller has now heard from it, or because unclean election was allowed.
+pub fn tick(image: &MetadataImage, soft: &Heartbeats, now: Now) -> Option<Decision<Ticked>> {
+    if let Some((broker, silence)) = soft.expired(image, now) {
+        let fenced = brokers::fence(image, soft, broker, silence);
+        return Some(fenced.map(|()| Ticked::Fenced(broker, silence)));
+    }
+    let records = election::reconcile(image, soft, None, "reconciled");
+    (!records.is_empty()).then(|| Decision {
+        response: Ticked::Reconciled(records.len()),
+        records,
+    })
 }

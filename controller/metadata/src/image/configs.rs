@@ -107,6 +107,12 @@ impl MetadataImage {
         value.and_then(|value| value.parse().ok()).unwrap_or(0)
     }
 
+    /// One topic key as it is in force for a topic; `None` if there is no such key.
+    pub fn describe_topic_key(&self, topic: &str, name: &str) -> Option<String> {
+        let overrides = self.configs.get(&ConfigResource::Topic(topic.to_owned()));
+        Some(self.topic_value(topic_key(name)?, overrides))
+    }
+
     /// What is set for a resource, by key.
     pub fn configs_of(&self, resource: &ConfigResource) -> Option<&OrdMap<String, String>> {
         self.configs.get(resource)
