@@ -12,7 +12,11 @@ pub mod handlers;
 
 pub mod partition;
 pub mod replica_manager;
+pub mod replica_fetcher;
 pub mod alter_partition;
+pub mod assign_directories;
+pub mod log_maintenance;
+pub mod topic_settings;
 pub mod producer_ids;
 
 pub mod cluster;

@@ -6,6 +6,11 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
+use kuorum_protocol::api_key::ApiKey;
+use kuorum_protocol::frame::{self, RequestHeader};
+use kuorum_protocol::message::RequestMessage;
+use kuorum_protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
+use kuorum_protocol::wire::WireError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -121,6 +126,64 @@ impl Connection {
     /// Ends the connection now; calls under way fail.
     pub fn close(&self) {
         self.shared.stop.cancel();
+    }
+
+    /// Asks `request` in the form of `version`, and waits for the answer.
+    pub async fn call<Q: RequestMessage>(
+        &self,
+        version: i16,
+        request: &Q,
+        deadline: Instant,
+    ) -> Result<Q::Response, CallError> {
+        let mut answer = self
+            .exchange(|id| self.frame(version, id, request), deadline)
+            .await?;
+        let unreadable = |error: WireError| CallError::Decode(error.to_string().into());
+        frame::decode_response_header(Q::API, version, &mut answer).map_err(unreadable)?;
+        frame::decode_body(version, answer).map_err(unreadable)
+    }
+
+    /// Sends a request that has no answer: Produce with acks=0.
+    pub async fn tell<Q: RequestMessage>(
+        &self,
+        version: i16,
+        request: &Q,
+        deadline: Instant,
+    ) -> Result<(), CallError> {
+        self.post(|id| self.frame(version, id, request), deadline)
+            .await
+    }
+
+    /// Asks which versions the other side serves. One that does not know version 3 says so in version 0 (KIP-511).
+    pub async fn api_versions(
+        &self,
+        request: &ApiVersionsRequest,
+        deadline: Instant,
+    ) -> Result<ApiVersionsResponse, CallError> {
+        const VERSION: i16 = 3;
+        let mut answer = self
+            .exchange(|id| self.frame(VERSION, id, request), deadline)
+            .await?;
+        let unreadable = |error: WireError| CallError::Decode(error.to_string().into());
+        frame::decode_response_header(ApiKey::ApiVersions, VERSION, &mut answer)
+            .map_err(unreadable)?;
+        frame::decode_api_versions_body(VERSION, answer).map_err(unreadable)
+    }
+
+    fn frame<Q: RequestMessage>(
+        &self,
+        version: i16,
+        correlation_id: i32,
+        request: &Q,
+    ) -> Result<Bytes, CallError> {
+        let header = RequestHeader {
+            api_key: Q::API,
+            api_version: version,
+            correlation_id,
+            client_id: self.shared.client_id.clone(),
+        };
+        frame::encode_request(&header, request)
+            .map_err(|error| CallError::Encode(error.to_string().into()))
     }
 
     /// Sends the frame that `encode` makes for a correlation id (length field included), and waits for the answer to it: a

@@ -21,7 +21,11 @@ pub async fn api_versions(
     answer(&cx.metadata.image(), &request, version)
 }
 
-fn answer(image: &MetadataImage, request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
+fn answer(
+    image: &MetadataImage,
+    request: &ApiVersionsRequest,
+    version: i16,
+) -> ApiVersionsResponse {
     if version >= INTRODUCES_ITSELF
         && !(is_software_word(&request.client_software_name)
             && is_software_word(&request.client_software_version))
@@ -34,7 +38,10 @@ fn answer(image: &MetadataImage, request: &ApiVersionsRequest, version: i16) -> 
     let finalized: Vec<(&str, i16)> = image.features().filter(|(_, level)| *level > 0).collect();
     ApiVersionsResponse {
         error_code: ErrorCode::None.code(),
-        api_keys: TABLE.iter().map(|row| ApiVersion::advertise(row.api)).collect(),
+        api_keys: TABLE
+            .iter()
+            .map(|row| ApiVersion::advertise(row.api))
+            .collect(),
         throttle_time_ms: 0,
         supported_features: finalized
             .iter()
@@ -64,7 +71,9 @@ fn is_software_word(word: &str) -> bool {
     let bytes = word.as_bytes();
     bytes.first().is_some_and(is_plain)
         && bytes.last().is_some_and(is_plain)
-        && bytes.iter().all(|byte| is_plain(byte) || matches!(byte, b'.' | b'-'))
+        && bytes
+            .iter()
+            .all(|byte| is_plain(byte) || matches!(byte, b'.' | b'-'))
 }
 
 #[cfg(test)]

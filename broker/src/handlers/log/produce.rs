@@ -1,0 +1,361 @@
+//! Produce: appends one batch per partition (API 0).
+//! Law: two phases. Everything is appended before the next request of the connection begins; only the wait for replicas
+//! (acks=all) overlaps what follows. An answer never claims more than the epoch that appended has kept.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use kuorum_metadata::image::MetadataImage;
+use kuorum_protocol::error_code::ErrorCode;
+use kuorum_protocol::messages::produce::{
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceData,
+    PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
+};
+use kuorum_protocol::record::{InvalidBatch, ProduceLimits, validate_produced};
+use kuorum_protocol::{Monotonic, TopicId};
+use kuorum_replication::acks::Acks;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::leaders::{self, Elsewhere, Endpoints};
+use crate::authorizer::{Operation, Resource};
+use crate::context::Context;
+use crate::dispatch::Answer;
+use crate::partition::{Appended, LeaderHint, ProduceError};
+
+/// Topics have ids on the wire from this version on.
+const BY_ID: i16 = 13;
+
+/// A wait for replicas is bounded whatever the client says.
+const MAX_WAIT: Duration = Duration::from_secs(600);
+
+/// Appends, then answers as `acks` asks.
+pub async fn produce(
+    cx: &Context,
+    request: ProduceRequest,
+    version: i16,
+) -> Answer<ProduceResponse> {
+    let acks = Acks::from_wire(request.acks);
+    cx.metrics.produce_requests.inc();
+    let outcome = append_all(cx, request, acks, version);
+    match acks {
+        Some(Acks::None) => match outcome.first_error() {
+            // Nobody reads an answer; only the end of the connection tells.
+            Some(error) => Answer::Close(format!("a produce with acks=0 failed: {error}")),
+            None => Answer::Silent,
+        },
+        _ if outcome.waits() => {
+            let cx = cx.clone();
+            Answer::Later(Box::pin(async move {
+                let settled = outcome.settle().await;
+                settled.answer(&cx)
+            }))
+        }
+        _ => Answer::Now(outcome.settled().answer(cx)),
+    }
+}
+
+/// What became of every partition so far.
+struct Progress {
+    topics: Vec<(String, TopicId, Vec<(i32, State)>)>,
+    deadline: Instant,
+}
+
+/// What became of every partition in the end.
+struct Settled {
+    topics: Vec<(String, TopicId, Vec<(i32, Result<Appended, Refusal>)>)>,
+}
+
+enum State {
+    Done(Result<Appended, Refusal>),
+    /// Appended; the replicas are waited for.
+    Waiting(Appended, oneshot::Receiver<Result<(), ProduceError>>),
+}
+
+/// Why a partition did not take its batch.
+enum Refusal {
+    Acks,
+    Denied,
+    Elsewhere(Elsewhere),
+    Batch(InvalidBatch),
+    Partition(ProduceError),
+}
+
+fn append_all(cx: &Context, request: ProduceRequest, acks: Option<Acks>, version: i16) -> Progress {
+    let image = cx.metadata.image();
+    let patience = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let deadline = cx.clock.now().monotonic + patience.min(MAX_WAIT);
+    let topics = request
+        .topic_data
+        .into_iter()
+        .map(|topic| {
+            let id = TopicId(topic.topic_id);
+            let found = leaders::topic(&image, &topic.name, id, version >= BY_ID);
+            let partitions = topic
+                .partition_data
+                .into_iter()
+                .map(|data| {
+                    let index = data.index;
+                    let state = match (acks, &found) {
+                        (None, _) => State::Done(Err(Refusal::Acks)),
+                        (_, Err(elsewhere)) => State::Done(Err(Refusal::Elsewhere(*elsewhere))),
+                        (Some(acks), Ok(topic)) => {
+                            append_one(cx, topic, data, acks, version, deadline)
+                                .unwrap_or_else(|refusal| State::Done(Err(refusal)))
+                        }
+                    };
+                    (index, state)
+                })
+                .collect();
+            (topic.name, id, partitions)
+        })
+        .collect();
+    Progress {
+        topics,
+        deadline: cx.clock.instant(deadline),
+    }
+}
+
+fn append_one(
+    cx: &Context,
+    topic: &kuorum_metadata::image::TopicImage,
+    data: PartitionProduceData,
+    acks: Acks,
+    version: i16,
+    deadline: Monotonic,
+) -> Result<State, Refusal> {
+    if !cx.may(Operation::Write, Resource::Topic(&topic.name)) {
+        return Err(Refusal::Denied);
+    }
+    let hosted = leaders::replica(cx, topic, data.index).map_err(Refusal::Elsewhere)?;
+    let now = cx.clock.now();
+    let limits = cx
+        .replicas
+        .with(&hosted, |partition, _| {
+            partition.admit(acks)?;
+            let config = partition.log().config();
+            Ok(ProduceLimits {
+                max_message_bytes: config.max_message_bytes,
+                produce_version: version,
+                timestamp_type: config.timestamp_type,
+                now: now.wall,
+                compacted: config.compact,
+                ..ProduceLimits::default()
+            })
+        })
+        .map_err(Refusal::Partition)?;
+    let records = data.records.unwrap_or_default();
+    let count = {
+        let batch = validate_produced(&records, &limits).map_err(Refusal::Batch)?;
+        batch.record_count()
+    };
+    let size = records.len();
+    let mut batch = writable(records);
+    let (sender, receiver) = oneshot::channel();
+    let appended = cx
+        .replicas
+        .with(&hosted, |partition, fx| {
+            // Again: the first look was another turn of the lock, and the epoch may have changed since.
+            partition.admit(acks)?;
+            let appended = partition.append(&mut batch, now, fx)?;
+            if acks == Acks::All {
+                partition.park(appended.until, deadline, sender, fx);
+            }
+            Ok(appended)
+        })
+        .map_err(Refusal::Partition)?;
+    cx.metrics.bytes_in.inc_by(size as u64);
+    cx.metrics.messages_in.inc_by(count.max(0) as u64);
+    Ok(match acks {
+        Acks::All => State::Waiting(appended, receiver),
+        Acks::None | Acks::Leader => State::Done(Ok(appended)),
+    })
+}
+
+/// The batch as bytes that can be patched: where it lies if the request holds nothing else, a copy otherwise.
+fn writable(records: Bytes) -> BytesMut {
+    records
+        .try_into_mut()
+        .unwrap_or_else(|shared| BytesMut::from(&shared[..]))
+}
+
+impl Progress {
+    fn waits(&self) -> bool {
+        self.states()
+            .any(|state| matches!(state, State::Waiting(..)))
+    }
+
+    fn states(&self) -> impl Iterator<Item = &State> {
+        self.topics
+            .iter()
+            .flat_map(|(_, _, partitions)| partitions.iter().map(|(_, state)| state))
+    }
+
+    fn first_error(&self) -> Option<String> {
+        self.states().find_map(|state| match state {
+            State::Done(Err(refusal)) => Some(refusal.to_string()),
+            _ => None,
+        })
+    }
+
+    /// Waits for the replicas. Partitions are waited for one after the other; all of them share one deadline.
+    async fn settle(self) -> Settled {
+        let deadline = self.deadline;
+        let mut topics = Vec::with_capacity(self.topics.len());
+        for (name, id, partitions) in self.topics {
+            let mut settled = Vec::with_capacity(partitions.len());
+            for (index, state) in partitions {
+                settled.push((index, state.settle(deadline).await));
+            }
+            topics.push((name, id, settled));
+        }
+        Settled { topics }
+    }
+
+    /// The same when nothing is waited for.
+    fn settled(self) -> Settled {
+        let topics = self.topics.into_iter().map(|(name, id, partitions)| {
+            let partitions = partitions.into_iter().map(|(index, state)| match state {
+                State::Done(result) => (index, result),
+                State::Waiting(..) => (index, Err(Refusal::Partition(ProduceError::TimedOut))),
+            });
+            (name, id, partitions.collect())
+        });
+        Settled {
+            topics: topics.collect(),
+        }
+    }
+}
+
+impl State {
+    async fn settle(self, deadline: Instant) -> Result<Appended, Refusal> {
+        match self {
+            Self::Done(result) => result,
+            Self::Waiting(appended, released) => match timeout_at(deadline, released).await {
+                Ok(Ok(Ok(()))) => Ok(appended),
+                Ok(Ok(Err(error))) => Err(Refusal::Partition(error)),
+                // The partition went away with its waiters; whether the batch survives is unknown.
+                Ok(Err(_)) => Err(Refusal::Partition(ProduceError::TimedOut)),
+                Err(_) => Err(Refusal::Partition(ProduceError::TimedOut)),
+            },
+        }
+    }
+}
+
+impl Settled {
+    fn answer(self, cx: &Context) -> ProduceResponse {
+        let image = cx.metadata.image();
+        let mut endpoints = Endpoints::default();
+        let mut failed = 0;
+        let responses = self
+            .topics
+            .into_iter()
+            .map(|(name, topic_id, partitions)| TopicProduceResponse {
+                name,
+                topic_id: topic_id.0,
+                partition_responses: partitions
+                    .into_iter()
+                    .map(|(index, result)| match result {
+                        Ok(appended) => success(index, &appended),
+                        Err(refusal) => {
+                            failed += 1;
+                            refusal.on_the_wire(index, &image, &cx.listener, &mut endpoints)
+                        }
+                    })
+                    .collect(),
+            })
+            .collect();
+        cx.metrics.failed_produce_requests.inc_by(failed);
+        ProduceResponse {
+            responses,
+            throttle_time_ms: 0,
+            node_endpoints: endpoints
+                .into_nodes()
+                .map(|node| NodeEndpoint {
+                    node_id: node.id.0,
+                    host: node.host,
+                    port: i32::from(node.port),
+                    rack: node.rack,
+                })
+                .collect(),
+        }
+    }
+}
+
+fn success(index: i32, appended: &Appended) -> PartitionProduceResponse {
+    PartitionProduceResponse {
+        index,
+        error_code: ErrorCode::None.code(),
+        base_offset: appended.base_offset.0,
+        log_append_time_ms: appended.log_append_time.0,
+        log_start_offset: appended.log_start.0,
+        ..PartitionProduceResponse::default()
+    }
+}
+
+impl Refusal {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Acks => ErrorCode::InvalidRequiredAcks,
+            Self::Denied => ErrorCode::TopicAuthorizationFailed,
+            Self::Elsewhere(elsewhere) => (*elsewhere).into(),
+            Self::Batch(invalid) => invalid.into(),
+            Self::Partition(error) => error.into(),
+        }
+    }
+
+    /// Whom to ask instead, if that is the trouble.
+    fn hint(&self) -> Option<LeaderHint> {
+        match self {
+            Self::Elsewhere(Elsewhere::NotHere(hint))
+            | Self::Partition(ProduceError::NotLeader(hint)) => Some(*hint),
+            _ => None,
+        }
+    }
+
+    fn on_the_wire(
+        &self,
+        index: i32,
+        image: &MetadataImage,
+        listener: &str,
+        endpoints: &mut Endpoints,
+    ) -> PartitionProduceResponse {
+        let current_leader =
+            self.hint()
+                .map_or_else(LeaderIdAndEpoch::default, |hint| LeaderIdAndEpoch {
+                    leader_id: endpoints.add(image, listener, hint).0,
+                    leader_epoch: hint.leader_epoch.0,
+                });
+        let record_errors = match self {
+            Self::Batch(invalid) => invalid
+                .record_errors()
+                .iter()
+                .map(|batch_index| BatchIndexAndErrorMessage {
+                    batch_index: *batch_index,
+                    batch_index_error_message: Some(invalid.to_string()),
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        PartitionProduceResponse {
+            index,
+            error_code: self.code().code(),
+            base_offset: -1,
+            record_errors,
+            error_message: Some(self.to_string()),
+            current_leader,
+            ..PartitionProduceResponse::default()
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Acks => f.write_str("acks must be -1, 0 or 1"),
+            Self::Batch(invalid) => invalid.fmt(f),
+            Self::Partition(error) => error.fmt(f),
+            Self::Denied | Self::Elsewhere(_) => f.write_str(self.code().name()),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The broker's HTTP listener: whether it lives, whether it serves, its numbers, and what controllers ask about partitions.
+//! Law: reads only; a scrape is cheap; there are no secrets here.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::{Router, routing::get};
+use kuorum_transport::tcp::TcpListener;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Rooms;
+
+/// As Prometheus asks for it.
+const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Serves until `shutdown`.
+pub async fn serve(socket: TcpListener, rooms: Arc<Rooms>, shutdown: CancellationToken) {
+    let server = axum::serve(socket, router(rooms))
+        .with_graceful_shutdown(async move { shutdown.cancelled().await });
+    if let Err(error) = server.await {
+        tracing::error!(%error, "the HTTP listener has failed");
+    }
+}
+
+/// The routes.
+pub fn router(rooms: Arc<Rooms>) -> Router {
+    Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/internal/v1/partitions", get(partitions))
+        .with_state(rooms)
+}
+
+#[derive(Debug, Deserialize)]
+struct ReadyQuery {
+    verbose: Option<String>,
+    exclude: Option<String>,
+}
+
+/// Ready when registered, in service, and following the metadata log. `?verbose` names each check, `?exclude=` leaves one out.
+async fn ready(State(rooms): State<Arc<Rooms>>, Query(query): Query<ReadyQuery>) -> Response {
+    let phase = rooms.membership.phase();
+    let checks = [
+        ("registered", phase.epoch.is_some()),
+        ("unfenced", phase.unfenced),
+        (
+            "metadata",
+            phase
+                .epoch
+                .is_some_and(|epoch| rooms.metadata.offset() >= epoch.0),
+        ),
+    ];
+    let excluded = query.exclude.as_deref().unwrap_or("");
+    let is_excluded = |name: &str| excluded.split(',').any(|excluded| excluded == name);
+    let is_ready = checks
+        .iter()
+        .all(|(name, holds)| *holds || is_excluded(name));
+    let status = match is_ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut text = String::new();
+    if query.verbose.is_some() || !is_ready {
+        for (name, holds) in checks {
+            let mark = if holds { "+" } else { "-" };
+            text.push_str(&format!("[{mark}] {name}\n"));
+        }
+    }
+    text.push_str(if is_ready { "ready\n" } else { "not ready\n" });
+    (status, text).into_response()
+}
+
+async fn metrics(State(rooms): State<Arc<Rooms>>) -> impl IntoResponse {
+    let text = rooms.metrics.scrape(&rooms);
+    ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text)
+}
+
+#[derive(Debug, Deserialize)]
+struct PartitionsQuery {
+    topic: Option<String>,
+}
+
+/// A partition as its leader sees it.
+#[derive(Debug, Serialize)]
+struct PartitionReport {
+    topic: String,
+    partition: i32,
+    leader_epoch: i32,
+    log_start_offset: i64,
+    high_watermark: i64,
+    last_stable_offset: i64,
+    log_end_offset: i64,
+    flushed_end_offset: i64,
+    replicas: Vec<ReplicaReport>,
+}
+
+/// A follower as its leader sees it.
+#[derive(Debug, Serialize)]
+struct ReplicaReport {
+    broker: i32,
+    leo: Option<i64>,
+    last_fetch_ms_ago: Option<u64>,
+    caught_up_ms_ago: Option<u64>,
+}
+
+/// The partitions this broker leads, of one topic or of all.
+async fn partitions(
+    State(rooms): State<Arc<Rooms>>,
+    Query(query): Query<PartitionsQuery>,
+) -> Json<Vec<PartitionReport>> {
+    let now = rooms.clock.now();
+    let me = rooms.membership.id.0;
+    let mut reports: Vec<PartitionReport> = rooms
+        .replicas
+        .all()
+        .iter()
+        .filter(|hosted| {
+            query
+                .topic
+                .as_deref()
+                .is_none_or(|topic| topic == &*hosted.topic)
+        })
+        .filter_map(|hosted| {
+            let (status, last_stable) = rooms.replicas.with(hosted, |partition, _| {
+                partition
+                    .is_leader()
+                    .then(|| (partition.status(now), partition.last_stable_offset()))
+            })?;
+            let mut replicas = vec![ReplicaReport {
+                broker: me,
+                leo: Some(status.log_end.0),
+                last_fetch_ms_ago: Some(0),
+                caught_up_ms_ago: Some(0),
+            }];
+            replicas.extend(status.followers.iter().map(|follower| ReplicaReport {
+                broker: follower.broker.0,
+                leo: follower.log_end.map(|end| end.0),
+                last_fetch_ms_ago: follower.last_fetch_ms_ago,
+                caught_up_ms_ago: follower.caught_up_ms_ago,
+            }));
+            Some(PartitionReport {
+                topic: hosted.topic.to_string(),
+                partition: hosted.index,
+                leader_epoch: status.leader_epoch.0,
+                log_start_offset: status.log_start.0,
+                high_watermark: status.high_watermark.0,
+                last_stable_offset: last_stable.0,
+                log_end_offset: status.log_end.0,
+                flushed_end_offset: status.flushed_end.0,
+                replicas,
+            })
+        })
+        .collect();
+    reports.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
+    Json(reports)
+}

@@ -1,0 +1,433 @@
+//! The numbers a broker keeps about itself, under the names that boards made for Kafka look for.
+//! Law: counting costs an atomic addition; what must be looked up is looked up when it is scraped. No histogram carries a
+//! partition or a topic.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use kuorum_metadata::image::MetadataImage;
+use kuorum_protocol::BrokerId;
+use kuorum_transport::{Instant, Outcome};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::context::Rooms;
+use crate::handlers::TABLE;
+
+/// The label of per-request series.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabel {
+    request: &'static str,
+}
+
+/// All of a broker's metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Vec<RequestMetrics>,
+    gauges: Gauges,
+
+    pub connections: Gauge,
+    pub connections_created: Counter,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+    pub messages_in: Counter,
+    pub replication_bytes_in: Counter,
+    pub replication_bytes_out: Counter,
+    pub produce_requests: Counter,
+    pub failed_produce_requests: Counter,
+    pub fetch_requests: Counter,
+    pub failed_fetch_requests: Counter,
+    pub isr_shrinks: Counter,
+    pub isr_expands: Counter,
+}
+
+/// The numbers of one API.
+#[derive(Clone, Debug)]
+pub struct RequestMetrics {
+    total: Counter,
+    bytes: Counter,
+    closed: Counter,
+    seconds: Histogram,
+}
+
+/// What is looked up at each scrape.
+#[derive(Debug, Default)]
+struct Gauges {
+    partitions: Gauge,
+    leaders: Gauge,
+    under_replicated: Gauge,
+    under_min_isr: Gauge,
+    at_min_isr: Gauge,
+    offline_replicas: Gauge,
+    preferred_imbalance: Gauge,
+    fetch_sessions: Gauge,
+    fetch_session_evictions: Gauge,
+    metadata_offset: Gauge,
+    unfenced: Gauge,
+    offline_directories: Gauge,
+    resident_bytes: Gauge<i64, AtomicI64>,
+    cpu_seconds: Gauge<f64, AtomicU64>,
+    open_files: Gauge,
+    threads: Gauge,
+}
+
+impl RequestMetrics {
+    /// A request of `size` bytes was understood.
+    pub fn began(&self, size: usize) {
+        self.total.inc();
+        self.bytes.inc_by(size as u64);
+    }
+
+    /// It is answered, after all its waiting.
+    pub fn ended(&self, began: Instant, outcome: &Outcome) {
+        self.seconds.observe(began.elapsed().as_secs_f64());
+        if matches!(outcome, Outcome::Close(_)) {
+            self.closed.inc();
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let requests = request_metrics(&mut registry);
+        let gauges = Gauges::default();
+        gauges.register(&mut registry);
+        registry.register(
+            "kuorum_build",
+            "The software",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        const TOPICS: &str = "kafka_server_brokertopicmetrics";
+        let mut topics = |name: &str, help: &str| counter(&format!("{TOPICS}_{name}"), help);
+        let bytes_in = topics("bytesin", "Bytes produced by clients");
+        let bytes_out = topics("bytesout", "Bytes fetched by consumers");
+        let messages_in = topics("messagesin", "Records produced by clients");
+        let replication_bytes_in = topics("replicationbytesin", "Bytes fetched as a follower");
+        let replication_bytes_out = topics("replicationbytesout", "Bytes fetched by followers");
+        let produce_requests = topics("totalproducerequests", "Produce requests");
+        let failed_produce_requests = topics(
+            "failedproducerequests",
+            "Partitions that did not take their batch",
+        );
+        let fetch_requests = topics("totalfetchrequests", "Fetch requests");
+        let failed_fetch_requests =
+            topics("failedfetchrequests", "Partitions that could not be read");
+        let isr_shrinks = counter(
+            "kafka_server_replicamanager_isrshrinks",
+            "In-sync sets made smaller",
+        );
+        let isr_expands = counter(
+            "kafka_server_replicamanager_isrexpands",
+            "In-sync sets made larger",
+        );
+        let connections_created = counter(
+            "kafka_server_socketservermetrics_connection_creation",
+            "Connections accepted",
+        );
+        let connections = Gauge::default();
+        registry.register(
+            "kafka_server_socketservermetrics_connection_count",
+            "Open connections",
+            connections.clone(),
+        );
+        Self {
+            registry,
+            requests,
+            gauges,
+            connections,
+            connections_created,
+            bytes_in,
+            bytes_out,
+            messages_in,
+            replication_bytes_in,
+            replication_bytes_out,
+            produce_requests,
+            failed_produce_requests,
+            fetch_requests,
+            failed_fetch_requests,
+            isr_shrinks,
+            isr_expands,
+        }
+    }
+
+    /// The numbers of the API at that place of the table.
+    pub fn request(&self, place: usize) -> &RequestMetrics {
+        &self.requests[place]
+    }
+
+    /// Everything, as Prometheus reads it.
+    pub fn scrape(&self, rooms: &Rooms) -> String {
+        self.gauges.look(rooms);
+        let mut text = String::with_capacity(32 * 1024);
+        // Writing to a string does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+fn request_metrics(registry: &mut Registry) -> Vec<RequestMetrics> {
+    let total = Family::<RequestLabel, Counter>::default();
+    let bytes = Family::<RequestLabel, Counter>::default();
+    let closed = Family::<RequestLabel, Counter>::default();
+    // 100 µs to 52 s.
+    let buckets = || Histogram::new(exponential_buckets(0.0001, 3.0, 13));
+    let seconds = Family::<RequestLabel, Histogram>::new_with_constructor(buckets);
+    const NAME: &str = "kafka_network_requestmetrics";
+    registry.register(format!("{NAME}_requests"), "Requests", total.clone());
+    registry.register(
+        format!("{NAME}_requestbytes"),
+        "Bytes of requests",
+        bytes.clone(),
+    );
+    registry.register(
+        format!("{NAME}_errors"),
+        "Requests that were answered by closing the connection",
+        closed.clone(),
+    );
+    registry.register(
+        format!("{NAME}_totaltime_seconds"),
+        "From the last byte of a request until its answer is ready",
+        seconds.clone(),
+    );
+    TABLE
+        .iter()
+        .map(|row| {
+            let label = RequestLabel {
+                request: row.api.name(),
+            };
+            RequestMetrics {
+                total: total.get_or_create(&label).clone(),
+                bytes: bytes.get_or_create(&label).clone(),
+                closed: closed.get_or_create(&label).clone(),
+                seconds: seconds.get_or_create(&label).clone(),
+            }
+        })
+        .collect()
+}
+
+impl Gauges {
+    fn register(&self, registry: &mut Registry) {
+        const REPLICAS: &str = "kafka_server_replicamanager";
+        let rows: [(String, &str, &Gauge); 14] = [
+            (
+                format!("{REPLICAS}_partitioncount"),
+                "Replicas on this broker",
+                &self.partitions,
+            ),
+            (
+                format!("{REPLICAS}_leadercount"),
+                "Partitions led by this broker",
+                &self.leaders,
+            ),
+            (
+                format!("{REPLICAS}_underreplicatedpartitions"),
+                "Partitions led here whose replicas are not all in sync",
+                &self.under_replicated,
+            ),
+            (
+                format!("{REPLICAS}_underminisrpartitioncount"),
+                "Partitions led here with fewer in sync than acks=all needs",
+                &self.under_min_isr,
+            ),
+            (
+                format!("{REPLICAS}_atminisrpartitioncount"),
+                "Partitions led here with exactly as many in sync as acks=all needs",
+                &self.at_min_isr,
+            ),
+            (
+                format!("{REPLICAS}_offlinereplicacount"),
+                "Replicas on this broker of partitions nobody leads",
+                &self.offline_replicas,
+            ),
+            (
+                format!("{REPLICAS}_preferredreplicaimbalancecount"),
+                "Partitions whose first replica is here and does not lead",
+                &self.preferred_imbalance,
+            ),
+            (
+                "kafka_server_fetchsessioncache_numincrementalfetchsessions".to_owned(),
+                "Fetch sessions",
+                &self.fetch_sessions,
+            ),
+            (
+                "kafka_server_fetchsessioncache_incrementalfetchsessionevictions".to_owned(),
+                "Fetch sessions that had to make room",
+                &self.fetch_session_evictions,
+            ),
+            (
+                "kafka_server_brokermetadatametrics_last_applied_record_offset".to_owned(),
+                "How far this broker has followed the metadata log",
+                &self.metadata_offset,
+            ),
+            (
+                "kuorum_broker_in_service".to_owned(),
+                "1 while the controllers let this broker serve",
+                &self.unfenced,
+            ),
+            (
+                "kafka_log_logmanager_offlinelogdirectorycount".to_owned(),
+                "Log directories that have failed",
+                &self.offline_directories,
+            ),
+            (
+                "process_open_fds".to_owned(),
+                "Open file descriptors",
+                &self.open_files,
+            ),
+            ("process_threads".to_owned(), "Threads", &self.threads),
+        ];
+        for (name, help, gauge) in rows {
+            registry.register(name, help, gauge.clone());
+        }
+        registry.register(
+            "process_resident_memory_bytes",
+            "Memory in use",
+            self.resident_bytes.clone(),
+        );
+        registry.register(
+            "process_cpu_seconds",
+            "Processor time used",
+            self.cpu_seconds.clone(),
+        );
+    }
+
+    fn look(&self, rooms: &Rooms) {
+        let image = rooms.metadata.image();
+        self.look_at_partitions(&image, rooms.membership.id);
+        let (sessions, evictions) = rooms.sessions.counts();
+        self.fetch_sessions.set(sessions as i64);
+        self.fetch_session_evictions.set(evictions as i64);
+        self.metadata_offset.set(image.offset());
+        self.unfenced.set(i64::from(rooms.membership.is_unfenced()));
+        self.offline_directories
+            .set(rooms.membership.offline_directories().len() as i64);
+        self.look_at_process();
+    }
+
+    fn look_at_partitions(&self, image: &MetadataImage, me: BrokerId) {
+        let [
+            mut here,
+            mut led,
+            mut under_replicated,
+            mut under_min,
+            mut at_min,
+        ] = [0; 5];
+        let [mut offline, mut imbalanced] = [0; 2];
+        for topic in image.topics() {
+            let mut min_isr = None;
+            for partition in topic.partitions.values() {
+                if !partition.replicas.contains(&me) {
+                    continue;
+                }
+                here += 1;
+                offline += i64::from(partition.leader.is_none());
+                let is_leader = partition.leader == Some(me);
+                imbalanced += i64::from(partition.preferred_leader() == Some(me) && !is_leader);
+                if !is_leader {
+                    continue;
+                }
+                led += 1;
+                let (isr, replicas) = (partition.isr.len(), partition.replicas.len());
+                let min_isr = *min_isr.get_or_insert_with(|| {
+                    image
+                        .effective_topic_config(&topic.name)
+                        .min_insync_replicas
+                });
+                let min_isr = min_isr.min(replicas);
+                under_replicated += i64::from(isr < replicas);
+                under_min += i64::from(isr < min_isr);
+                at_min += i64::from(isr == min_isr);
+            }
+        }
+        self.partitions.set(here);
+        self.leaders.set(led);
+        self.under_replicated.set(under_replicated);
+        self.under_min_isr.set(under_min);
+        self.at_min_isr.set(at_min);
+        self.offline_replicas.set(offline);
+        self.preferred_imbalance.set(imbalanced);
+    }
+
+    fn look_at_process(&self) {
+        let process = Process::look();
+        self.resident_bytes.set(process.resident_bytes);
+        self.cpu_seconds.set(process.cpu_seconds);
+        self.open_files.set(process.open_files);
+        self.threads.set(process.threads);
+    }
+}
+
+/// What the kernel says of this process; zeros where it says nothing.
+#[derive(Debug, Default)]
+struct Process {
+    resident_bytes: i64,
+    cpu_seconds: f64,
+    open_files: i64,
+    threads: i64,
+}
+
+/// The kernel counts time for programs in hundredths of a second on every Linux, whatever it does inside.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+fn resident_bytes() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kilobytes = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|number| number.parse::<i64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+impl Process {
+    fn look() -> Self {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The second field is the program's name in brackets and may hold anything.
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let fields: Vec<&str> = after_name.split_whitespace().collect();
+        let number = |place: usize| {
+            fields
+                .get(place)
+                .and_then(|field| field.parse::<i64>().ok())
+                .unwrap_or(0)
+        };
+        Self {
+            cpu_seconds: (number(11) + number(12)) as f64 / TICKS_PER_SECOND,
+            threads: number(17),
+            resident_bytes: resident_bytes(),
+            open_files: std::fs::read_dir("/proc/self/fd").map_or(0, |dir| dir.count() as i64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_knows_this_process() {
+        let process = Process::look();
+        assert!(process.resident_bytes > 1024 * 1024);
+        assert!(process.open_files > 2);
+        assert!(process.threads >= 1);
+    }
+}
