@@ -21,5 +21,7 @@ pub mod producer_ids;
 
 pub mod cluster;
 
+pub mod broker;
+
 pub mod http;
 pub mod metrics;

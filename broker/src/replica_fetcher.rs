@@ -26,13 +26,12 @@ use kuorum_protocol::messages::offset_for_leader_epoch::{
 use kuorum_protocol::{BrokerId, LeaderEpoch, Now, Offset, TopicId};
 use kuorum_replication::follower::FetchFailure;
 use kuorum_replication::{FollowerStep, Ticket};
-use kuorum_transport::backoff::Backoff;
-use kuorum_transport::connection::{CallError, Connection};
-use kuorum_transport::Clock;
+use kuorum_transport::{Backoff, CallError, Clock, Connection};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::cluster::Membership;
@@ -72,6 +71,7 @@ pub struct Fetchers {
     membership: Arc<Membership>,
     limits: FetchLimits,
     runtime: tokio::runtime::Handle,
+    tasks: TaskTracker,
     stop: CancellationToken,
     state: Mutex<State>,
 }
@@ -103,7 +103,15 @@ impl Fetchers {
         runtime: tokio::runtime::Handle,
         stop: CancellationToken,
     ) -> Self {
-        Self { clock, membership, limits, runtime, stop, state: Mutex::new(State::default()) }
+        Self {
+            clock,
+            membership,
+            limits,
+            runtime,
+            tasks: TaskTracker::new(),
+            stop,
+            state: Mutex::new(State::default()),
+        }
     }
 
     /// Where brokers listen for each other.
@@ -148,16 +156,18 @@ impl Fetchers {
         }
     }
 
-    /// Lets go of every partition; the tasks end with `stop`.
-    pub fn leave_all(&self) {
-        let mut state = self.state.lock();
-        state.following.clear();
-        for shared in state.leaders.values() {
-            for (hosted, _) in shared.partitions.lock().drain().map(|(_, place)| place) {
-                hosted.set_fetcher(None);
-            }
+    /// Lets go of every partition and waits for the tasks, which `stop` must have ended.
+    pub async fn close(&self) {
+        let shared: Vec<Arc<Shared>> = {
+            let mut state = self.state.lock();
+            state.following.clear();
+            state.leaders.drain().map(|(_, shared)| shared).collect()
+        };
+        self.tasks.close();
+        self.tasks.wait().await;
+        for shared in shared {
+            shared.partitions.lock().clear();
         }
-        state.leaders.clear();
     }
 
     /// The task of a leader, begun when it is first followed. There are never more than there are brokers.
@@ -173,7 +183,7 @@ impl Fetchers {
         });
         state.leaders.insert(leader, Arc::clone(&shared));
         let fetcher = LeaderFetcher::new(self, Arc::clone(&shared));
-        self.runtime.spawn(fetcher.run(self.stop.clone()));
+        self.tasks.spawn_on(fetcher.run(self.stop.clone()), &self.runtime);
         shared
     }
 }

@@ -11,7 +11,7 @@ use kuorum_metadata::record::ConfigResource;
 use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId, PartitionIndex, TopicId};
 use kuorum_replication::assignment::Standing;
-use kuorum_replication::{Assignment, IsrReply};
+use kuorum_replication::{Assignment, Durability, IsrReply};
 use kuorum_storage::{FlushHandle, Flushable, Flusher, FoundLog, Log, LogDirs, RealDir, StorageFailure};
 use kuorum_transport::Clock;
 use parking_lot::{Mutex, RwLock};
@@ -625,11 +625,38 @@ impl ReplicaManager {
         }
     }
 
+    /// The replicas that are not intact (CONTRACTS 6): damaged or too short; gone from a directory they were told to lie
+    /// in; or kept in the page cache only, and the machine has booted since.
+    pub fn not_intact(&self, opened: Opened, image: &MetadataImage) -> Vec<Key> {
+        let mut not_intact: BTreeSet<Key> = opened.damaged.into_iter().collect();
+        for (topic, key) in opened.after_a_boot {
+            let settings = TopicSettings::of(image, &topic, self.tools.replica_lag_time_max);
+            if settings.terms.durability == Durability::PageCache {
+                not_intact.insert(key);
+            }
+        }
+        for (topic, index, partition) in image.partitions() {
+            let key = (topic.id, index);
+            // Without a directory it was never made, and has lost nothing.
+            if partition.directory(self.me).is_some() && self.get(key.0, key.1).is_none() {
+                error!(topic = %topic.name, partition = index, "a replica's log is gone; its leader will be asked for all of it");
+                not_intact.insert(key);
+            }
+        }
+        not_intact.into_iter().collect()
+    }
+
     /// Closes every log in an orderly way and marks the directories as cleanly shut down. Blocks. Everything that
     /// uses a partition must have ended.
     pub fn close(self: Arc<Self>) {
-        let hosted: Vec<Arc<Hosted>> = self.hosted.write().drain().map(|(_, hosted)| hosted).collect();
-        crate::log_maintenance::checkpoint(&self.tools.log_dirs, &hosted);
+        let Some(this) = Arc::into_inner(self) else {
+            warn!("somebody still uses the logs; they will be checked at the next start");
+            return;
+        };
+        let Self { tools, hosted, .. } = this;
+        tools.flusher.shutdown();
+        let hosted: Vec<Arc<Hosted>> = hosted.into_inner().into_values().collect();
+        crate::log_maintenance::checkpoint(&tools.log_dirs, &hosted);
         let closing = Mutex::new(hosted);
         let all_closed = AtomicBool::new(true);
         std::thread::scope(|scope| {
@@ -650,8 +677,12 @@ impl ReplicaManager {
             warn!("some logs could not be closed in an orderly way; they will be checked at the next start");
             return;
         }
-        if let Err(error) = self.tools.log_dirs.close() {
-            warn!(cause = %error, "the log directories could not be marked as cleanly shut down");
+        match Arc::into_inner(tools.log_dirs).map(LogDirs::close) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                warn!(cause = %error, "the log directories could not be marked as cleanly shut down");
+            }
+            None => warn!("somebody still uses the log directories; they will be checked at the next start"),
         }
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 pub struct MetadataCache {
     image: ArcSwap<MetadataImage>,
     offset: watch::Sender<i64>,
+    caught_up: watch::Sender<bool>,
 }
 
 impl Default for MetadataCache {
@@ -27,6 +28,7 @@ impl MetadataCache {
         Self {
             image: ArcSwap::from_pointee(MetadataImage::default()),
             offset: watch::Sender::new(-1),
+            caught_up: watch::Sender::new(false),
         }
     }
 
@@ -48,6 +50,17 @@ impl MetadataCache {
             *known = offset.max(*known);
             moved
         });
+    }
+
+    /// A controller has said that there is nothing more to tell for now.
+    pub fn mark_caught_up(&self) {
+        self.caught_up.send_if_modified(|known| !std::mem::replace(known, true));
+    }
+
+    /// Waits until a controller has said for the first time that there is nothing more to tell.
+    pub async fn caught_up(&self) {
+        // The sender lives as long as this cache.
+        drop(self.caught_up.subscribe().wait_for(|known| *known).await);
     }
 
     /// Waits until everything up to `offset` is applied; `false` when `patience` ran out first.

@@ -41,6 +41,8 @@ struct Progress {
     image: MetadataImage,
     /// Applied up to here.
     offset: i64,
+    /// Whether a controller has said that there is nothing more to tell.
+    caught_up: bool,
     /// What changed since the replica manager last acted; `None` when it has to look at everything.
     pending: Option<MetadataDelta>,
 }
@@ -60,6 +62,7 @@ impl MetadataFollower {
         let mut progress = Progress {
             image: MetadataImage::default(),
             offset: -1,
+            caught_up: false,
             pending: None,
         };
         let mut pause = PAUSE_LEAST;
@@ -159,6 +162,13 @@ impl MetadataFollower {
 
     /// Lets the broker act on what changed, then shows the image to requests.
     async fn publish(&self, progress: &mut Progress) {
+        self.publish_image(progress).await;
+        if progress.caught_up {
+            self.cache.mark_caught_up();
+        }
+    }
+
+    async fn publish_image(&self, progress: &mut Progress) {
         if progress.offset <= self.cache.offset() && !self.may_begin(progress) {
             return;
         }
@@ -232,7 +242,10 @@ impl Progress {
                 }
                 self.offset = offset;
             }
-            FeedLine::Idle { offset } => self.offset = self.offset.max(offset),
+            FeedLine::Idle { offset } => {
+                self.offset = self.offset.max(offset);
+                self.caught_up = true;
+            }
         }
     }
 }

@@ -54,7 +54,9 @@ pub fn row(api: ApiKey) -> Option<(usize, &'static Row)> {
     TABLE.iter().enumerate().find(|(_, row)| row.api == api)
 }
 
-use Operation::{Delete, Describe, Read, Write};
+use Operation::{
+    Alter, AlterConfigs, Create, Delete, Describe, DescribeConfigs, IdempotentWrite, Read, Write,
+};
 
 api_table! {
     Produce: log::produce::produce, Needs::topics(Write);
@@ -63,4 +65,18 @@ api_table! {
     OffsetForLeaderEpoch: log::offset_for_leader_epoch::offset_for_leader_epoch, Needs::topics(Describe);
     DeleteRecords: log::delete_records::delete_records, Needs::topics(Delete);
     ApiVersions: cluster::api_versions::api_versions, Needs::NOTHING;
+    Metadata: cluster::metadata::metadata, Needs::topics(Describe);
+    DescribeCluster: cluster::describe_cluster::describe_cluster, Needs::cluster(Describe);
+    DescribeTopicPartitions: cluster::describe_topic_partitions::describe_topic_partitions, Needs::topics(Describe);
+    CreateTopics: cluster::create_topics::create_topics, Needs::topics(Create);
+    DeleteTopics: cluster::delete_topics::delete_topics, Needs::topics(Delete);
+    CreatePartitions: cluster::create_partitions::create_partitions, Needs::topics(Alter);
+    DescribeConfigs: cluster::describe_configs::describe_configs, Needs::configs(DescribeConfigs);
+    AlterConfigs: cluster::alter_configs::alter_configs, Needs::configs(AlterConfigs);
+    IncrementalAlterConfigs: cluster::incremental_alter_configs::incremental_alter_configs, Needs::configs(AlterConfigs);
+    ListConfigResources: cluster::list_config_resources::list_config_resources, Needs::cluster(DescribeConfigs);
+    ElectLeaders: cluster::elect_leaders::elect_leaders, Needs::cluster(Alter);
+    ListPartitionReassignments: cluster::list_partition_reassignments::list_partition_reassignments, Needs::cluster(Describe);
+    DescribeLogDirs: cluster::describe_log_dirs::describe_log_dirs, Needs::cluster(Describe);
+    InitProducerId: cluster::init_producer_id::init_producer_id, Needs::cluster(IdempotentWrite);
 }

@@ -31,7 +31,7 @@ pub async fn describe_configs(
     _version: i16,
 ) -> DescribeConfigsResponse {
     let image = cx.metadata.image();
-    let this = ThisBroker { id: cx.membership.id.0, file: &cx.config.file };
+    let this = ThisBroker { id: cx.membership.id.0, file: &cx.config.given };
     DescribeConfigsResponse {
         results: request
             .resources

@@ -42,20 +42,21 @@ pub async fn describe_log_dirs(
         });
     }
     let offline = cx.membership.offline_directories();
-    let results = cx.replicas.log_dirs().paths().into_iter().map(|(directory, path, works)| {
+    let directories = cx.replicas.log_dirs().directories().into_iter().zip(&cx.config.log_dirs);
+    let results = directories.map(|((directory, works), path)| {
         let error = if works && !offline.contains(&directory) {
             ErrorCode::None
         } else {
             ErrorCode::KafkaStorageError
         };
-        let (total_bytes, usable_bytes) = room(Path::new(&path));
+        let (total_bytes, usable_bytes) = room(path);
         let topics = found.remove(&directory).unwrap_or_default().into_iter().map(|(name, mut partitions)| {
             partitions.sort_unstable_by_key(|partition| partition.partition_index);
             DescribeLogDirsTopic { name, partitions }
         });
         DescribeLogDirsResult {
             error_code: error.code(),
-            log_dir: path,
+            log_dir: path.display().to_string(),
             topics: topics.collect(),
             total_bytes,
             usable_bytes,
