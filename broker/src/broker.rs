@@ -1,0 +1,496 @@
+//! One broker process: which rooms it has, in which order they open, and in which order they close.
+//! Law: wiring only. A broker opens its doors when it knows what the cluster agreed on, and closes its logs when nobody
+//! can reach them any more.
+//!
+//! ```text
+//! up:   directories locked → ports bound → logs opened → metadata followed → registered → caught up → requests served
+//! down: leave asked for and given → doors closed → followers and timers ended → logs closed → directories marked clean
+//! ```
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kuorum_metadata::config_def::{self, ListenAddress};
+use kuorum_protocol::{DirectoryId, IncarnationId};
+use kuorum_storage::{Dir, Flusher, LogDirs, LogDirsError, RealDir};
+use kuorum_transport::tcp::{self, TcpListener};
+use kuorum_transport::{Clock, Server, ServerConfig};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::alter_partition::{self, IsrProposals};
+use crate::assign_directories::{self, Placements};
+use crate::authorizer::Authorizer;
+use crate::cluster::controller_client::ControllerPeer;
+use crate::cluster::lifecycle::{Introduction, Lifecycle};
+use crate::cluster::metadata_follower::MetadataFollower;
+use crate::cluster::{ControllerClient, Membership, MetadataCache};
+use crate::config::BrokerConfig;
+use crate::context::{CLIENT, INTERNAL, Rooms};
+use crate::dispatch::Dispatch;
+use crate::fetch_session::FetchSessions;
+use crate::http;
+use crate::log_maintenance;
+use crate::metrics::Metrics;
+use crate::producer_ids::ProducerIds;
+use crate::replica_fetcher::{FetchLimits, Fetchers};
+use crate::replica_manager::{Opened, ReplicaManager, Tools};
+
+/// The file that says whose a directory is.
+const META_PROPERTIES: &str = "meta.properties";
+
+/// How long after the shutdown of the doors a request may still be answered.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// How many threads make records durable; each waits for a disk, not for a processor.
+const FLUSH_THREADS: usize = 8;
+
+/// Why a broker cannot start. The display is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(
+        "{path} is not formatted; run: kuorum-broker format --config FILE --cluster-id ID, with the id that the \
+         controllers were formatted with"
+    )]
+    Unformatted { path: String },
+    #[error(
+        "{path} belongs to another node or cluster ({reason}); point log.dirs or node.id elsewhere"
+    )]
+    Foreign { path: String, reason: String },
+    #[error(
+        "{path} is in use by another process; stop that broker, or give this one a log.dirs of its own"
+    )]
+    Locked { path: String },
+    #[error(
+        "{path} cannot be used: {cause}; make it a directory this user may write to, or change log.dirs"
+    )]
+    Directory { path: String, cause: String },
+    #[error("cannot listen on {address} ({key}): {cause}{}", port_advice(cause))]
+    Listen {
+        key: &'static str,
+        address: String,
+        cause: io::Error,
+    },
+    #[error("the system gives no {what}: {cause}")]
+    System { what: &'static str, cause: String },
+}
+
+fn port_advice(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; stop what listens there (ss -ltnp shows it) or configure another port"
+        }
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+        _ => "",
+    }
+}
+
+impl From<LogDirsError> for StartError {
+    fn from(error: LogDirsError) -> Self {
+        match error {
+            LogDirsError::Locked { path } => Self::Locked { path },
+            LogDirsError::Unformatted { path } => Self::Unformatted { path },
+            LogDirsError::Foreign { path, reason } => Self::Foreign { path, reason },
+            LogDirsError::Storage(failure) => Self::Directory {
+                path: failure.path.clone(),
+                cause: failure.to_string(),
+            },
+        }
+    }
+}
+
+/// A running broker.
+#[derive(Debug)]
+pub struct Broker {
+    rooms: Arc<Rooms>,
+    client_address: SocketAddr,
+    internal_address: SocketAddr,
+    http_address: SocketAddr,
+    /// Asks the controllers for leave.
+    leave: CancellationToken,
+    /// Closes the doors.
+    shut: CancellationToken,
+    /// Ends everything else.
+    stop: CancellationToken,
+    life: JoinHandle<()>,
+    doors: TaskTracker,
+    tasks: TaskTracker,
+}
+
+/// The sockets, bound before anything that takes long.
+struct Sockets {
+    client: TcpListener,
+    internal: TcpListener,
+    http: TcpListener,
+}
+
+impl Broker {
+    /// Opens everything. Returns once the ports are bound and the logs are open; the broker then finds its way into the
+    /// cluster by itself, however long that takes.
+    pub async fn start(values: config_def::BrokerConfig, clock: Clock) -> Result<Self, StartError> {
+        let cluster_id = cluster_id(&values.log_dirs)?;
+        let log_dirs = open_directories(&values, &cluster_id)?;
+        let sockets = Sockets::bind(&values).await?;
+        let config = Arc::new(BrokerConfig::new(values, cluster_id));
+        let addresses = sockets.addresses()?;
+
+        let stop = CancellationToken::new();
+        let tasks = TaskTracker::new();
+        let rooms = open_rooms(&config, &clock, log_dirs, &tasks, &stop)?;
+        let (shut, doors) = (CancellationToken::new(), TaskTracker::new());
+        doors.spawn(http::serve(sockets.http, Arc::clone(&rooms), shut.clone()));
+        let replicas = Arc::clone(&rooms.replicas);
+        let opened = tokio::task::spawn_blocking(move || replicas.open_found())
+            .await
+            .map_err(|error| StartError::System {
+                what: "thread to open the logs",
+                cause: error.to_string(),
+            })?;
+        let leave = CancellationToken::new();
+        let life = tokio::spawn(live(Arc::clone(&rooms), opened, leave.clone()));
+        for (socket, listener) in [(sockets.client, CLIENT), (sockets.internal, INTERNAL)] {
+            doors.spawn(open_door(
+                Arc::clone(&rooms),
+                socket,
+                listener,
+                shut.clone(),
+            ));
+        }
+        let [client_address, internal_address, http_address] = addresses;
+        Ok(Self {
+            rooms,
+            client_address,
+            internal_address,
+            http_address,
+            leave,
+            shut,
+            stop,
+            life,
+            doors,
+            tasks,
+        })
+    }
+
+    /// Where Kafka clients connect.
+    pub fn client_address(&self) -> SocketAddr {
+        self.client_address
+    }
+
+    /// Where other brokers connect.
+    pub fn internal_address(&self) -> SocketAddr {
+        self.internal_address
+    }
+
+    /// Where health and metrics are served.
+    pub fn http_address(&self) -> SocketAddr {
+        self.http_address
+    }
+
+    /// The rooms, to look at.
+    pub fn rooms(&self) -> &Arc<Rooms> {
+        &self.rooms
+    }
+
+    /// Leaves the cluster in good order: leaderships are handed over first, then the doors are closed, then the logs.
+    pub async fn stop(self) {
+        self.leave.cancel();
+        if self.life.await.is_err() {
+            tracing::error!("the broker left without the controllers' leave");
+        }
+        self.shut.cancel();
+        self.doors.close();
+        self.doors.wait().await;
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        let Some(rooms) = Arc::into_inner(self.rooms) else {
+            tracing::warn!("somebody still uses the logs; they will be checked at the next start");
+            return;
+        };
+        let replicas = Arc::clone(&rooms.replicas);
+        drop(rooms);
+        if tokio::task::spawn_blocking(move || replicas.close())
+            .await
+            .is_err()
+        {
+            tracing::error!("the logs could not be closed; they will be checked at the next start");
+        }
+    }
+}
+
+/// Gives the directories of a broker their identity, each only once. Returns the ones that were formatted.
+pub fn format(
+    values: &config_def::BrokerConfig,
+    cluster_id: &str,
+) -> Result<Vec<String>, StartError> {
+    let mut formatted = Vec::new();
+    for path in &values.log_dirs {
+        let dir = RealDir::new(path);
+        let directory_id = DirectoryId(Uuid::new_v4());
+        let trouble = |cause: io::Error| StartError::Directory {
+            path: dir.path(),
+            cause: cause.to_string(),
+        };
+        let is_new = dir
+            .create()
+            .and_then(|_| dir.read_file(META_PROPERTIES))
+            .map_err(trouble)?
+            .is_none();
+        LogDirs::format(&dir, cluster_id, values.node_id.0, directory_id)?;
+        if is_new {
+            formatted.push(dir.path());
+        }
+    }
+    Ok(formatted)
+}
+
+fn open_directories(
+    values: &config_def::BrokerConfig,
+    cluster_id: &str,
+) -> Result<LogDirs<RealDir>, StartError> {
+    let dirs = values.log_dirs.iter().map(RealDir::new).collect();
+    Ok(LogDirs::open(dirs, cluster_id, values.node_id.0)?)
+}
+
+/// The cluster that the first readable directory was formatted for; the others must agree.
+fn cluster_id(dirs: &[PathBuf]) -> Result<String, StartError> {
+    let mut trouble = None;
+    for dir in dirs.iter().map(RealDir::new) {
+        match dir.read_file(META_PROPERTIES) {
+            Ok(Some(bytes)) => {
+                let text = String::from_utf8_lossy(&bytes);
+                let id = text
+                    .lines()
+                    .find_map(|line| line.trim().strip_prefix("cluster.id="));
+                return id.map(str::to_owned).ok_or_else(|| StartError::Foreign {
+                    path: dir.path(),
+                    reason: format!("its {META_PROPERTIES} names no cluster.id"),
+                });
+            }
+            Ok(None) => return Err(StartError::Unformatted { path: dir.path() }),
+            Err(cause) => {
+                trouble = Some(StartError::Directory {
+                    path: dir.path(),
+                    cause: cause.to_string(),
+                });
+            }
+        }
+    }
+    Err(trouble.unwrap_or(StartError::System {
+        what: "log directory",
+        cause: "log.dirs names none".to_owned(),
+    }))
+}
+
+impl Sockets {
+    async fn bind(values: &config_def::BrokerConfig) -> Result<Self, StartError> {
+        Ok(Self {
+            client: listen("listeners, CLIENT", &values.client_listener).await?,
+            internal: listen("listeners, INTERNAL", &values.internal_listener).await?,
+            http: listen("http.listener", &values.http_listener).await?,
+        })
+    }
+
+    fn addresses(&self) -> Result<[SocketAddr; 3], StartError> {
+        let local = |socket: &TcpListener| {
+            socket.local_addr().map_err(|cause| StartError::System {
+                what: "address of a listening socket",
+                cause: cause.to_string(),
+            })
+        };
+        Ok([
+            local(&self.client)?,
+            local(&self.internal)?,
+            local(&self.http)?,
+        ])
+    }
+}
+
+async fn listen(key: &'static str, address: &ListenAddress) -> Result<TcpListener, StartError> {
+    let address = address.to_string();
+    tcp::listen(&address)
+        .await
+        .map_err(|cause| StartError::Listen {
+            key,
+            address,
+            cause,
+        })
+}
+
+/// Builds the rooms and starts what runs in the background in them.
+fn open_rooms(
+    config: &Arc<BrokerConfig>,
+    clock: &Clock,
+    log_dirs: LogDirs<RealDir>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Result<Arc<Rooms>, StartError> {
+    let incarnation = IncarnationId(Uuid::from_u128(clock.random_u128()));
+    let membership = Arc::new(Membership::new(config.node_id, incarnation));
+    let metadata = Arc::new(MetadataCache::new());
+    let controllers =
+        ControllerClient::new(config.cluster_id.clone(), config.node_id, peers(config)).map_err(
+            |cause| StartError::System {
+                what: "HTTP client",
+                cause: cause.to_string(),
+            },
+        )?;
+    let flusher = Flusher::new(FLUSH_THREADS).map_err(|cause| StartError::System {
+        what: "threads to flush logs",
+        cause: cause.to_string(),
+    })?;
+    let limits = FetchLimits {
+        wait_max: config.replica_fetch_wait_max,
+        partition_max_bytes: usize::try_from(config.replica_fetch_max_bytes).unwrap_or(0),
+        response_max_bytes: usize::try_from(config.replica_fetch_response_max_bytes).unwrap_or(0),
+    };
+    let fetchers = Arc::new(Fetchers::new(
+        clock.clone(),
+        Arc::clone(&membership),
+        limits,
+        tokio::runtime::Handle::current(),
+        stop.clone(),
+    ));
+    let proposals = Arc::new(IsrProposals::default());
+    let placements = Arc::new(Placements::default());
+    let replicas = ReplicaManager::new(Tools {
+        clock: clock.clone(),
+        log_dirs: Arc::new(log_dirs),
+        flusher,
+        membership: Arc::clone(&membership),
+        proposals: Arc::clone(&proposals),
+        placements: Arc::clone(&placements),
+        fetchers: Arc::clone(&fetchers),
+        replica_lag_time_max: config.replica_lag_time_max,
+    });
+    tasks.spawn(
+        MetadataFollower {
+            controllers: controllers.clone(),
+            cache: Arc::clone(&metadata),
+            replicas: Arc::clone(&replicas),
+            membership: Arc::clone(&membership),
+        }
+        .run(stop.clone()),
+    );
+    tasks.spawn(alter_partition::run(
+        proposals,
+        controllers.clone(),
+        Arc::clone(&membership),
+        stop.clone(),
+    ));
+    tasks.spawn(assign_directories::run(
+        placements,
+        controllers.clone(),
+        Arc::clone(&membership),
+        stop.clone(),
+    ));
+    tasks.spawn(log_maintenance::run(
+        Arc::clone(&replicas),
+        clock.clone(),
+        config.log_retention_check_interval,
+        stop.clone(),
+    ));
+    tasks.spawn(Arc::clone(&replicas).watch_failures(stop.clone()));
+    let producer_ids = Arc::new(ProducerIds::new(
+        controllers.clone(),
+        Arc::clone(&membership),
+    ));
+    Ok(Arc::new(Rooms {
+        config: Arc::clone(config),
+        clock: clock.clone(),
+        membership,
+        metadata,
+        replicas,
+        controllers,
+        producer_ids,
+        sessions: FetchSessions::new(config.fetch_session_slots),
+        metrics: Arc::new(Metrics::new()),
+        authorizer: Authorizer,
+    }))
+}
+
+fn peers(config: &BrokerConfig) -> Vec<ControllerPeer> {
+    config
+        .voters
+        .iter()
+        .map(|voter| ControllerPeer {
+            id: voter.id,
+            address: voter.address.to_string(),
+        })
+        .collect()
+}
+
+/// The broker's life in its cluster, from its first look at the metadata to its leave.
+async fn live(rooms: Arc<Rooms>, opened: Opened, leave: CancellationToken) {
+    // Which replicas are not intact depends on what the cluster agreed on.
+    tokio::select! {
+        () = leave.cancelled() => return,
+        () = rooms.metadata.caught_up() => {}
+    }
+    let not_intact = rooms.replicas.not_intact(opened, &rooms.metadata.image());
+    let directories = rooms.replicas.log_dirs().directories();
+    let config = &rooms.config;
+    let lifecycle = Lifecycle {
+        controllers: rooms.controllers.clone(),
+        cache: Arc::clone(&rooms.metadata),
+        membership: Arc::clone(&rooms.membership),
+        introduction: Introduction {
+            listeners: config.advertised_listeners.clone(),
+            http: config.http_listener.to_string(),
+            rack: config.rack.clone(),
+            directories: directories
+                .into_iter()
+                .filter(|(_, works)| *works)
+                .map(|(directory, _)| directory)
+                .collect(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            not_intact,
+        },
+        heartbeat_interval: config.heartbeat_interval,
+        shutdown_patience: match config.controlled_shutdown_enable {
+            true => config.controlled_shutdown_timeout,
+            false => Duration::ZERO,
+        },
+    };
+    drop(rooms);
+    lifecycle.run(leave).await;
+}
+
+/// Serves a listener once the broker knows what the cluster agreed on, its own registration included: before that it would
+/// call topics unknown that exist. Whoever connects earlier waits in the socket's queue.
+async fn open_door(
+    rooms: Arc<Rooms>,
+    socket: TcpListener,
+    listener: &'static str,
+    shut: CancellationToken,
+) {
+    let mut phase = rooms.membership.subscribe();
+    let mut offset = rooms.metadata.subscribe();
+    let is_ready = async {
+        let registered = phase.wait_for(|phase| phase.epoch.is_some()).await;
+        let epoch = registered.ok().and_then(|phase| phase.epoch);
+        let _ = offset
+            .wait_for(|offset| epoch.is_some_and(|epoch| *offset >= epoch.0))
+            .await;
+    };
+    tokio::select! {
+        () = shut.cancelled() => return,
+        () = is_ready => {}
+    }
+    let config = ServerConfig {
+        max_connections: rooms.config.max_connections,
+        max_request_bytes: rooms.config.socket_request_max_bytes,
+        max_idle: rooms.config.connections_max_idle,
+        drain: DRAIN,
+        ..ServerConfig::new(listener)
+    };
+    Server::new(socket, config, Dispatch::new(rooms))
+        .run(shut)
+        .await;
+}
