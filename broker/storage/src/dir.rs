@@ -260,3 +260,29 @@ impl DirFile for RealFile {
         Ok(())
     }
 }
+
+impl<F: DirFile> DirFile for std::sync::Arc<F> {
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        (**self).read_at(buf, at)
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        (**self).write_at(buf, at)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        (**self).len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        (**self).set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        (**self).sync_data()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        (**self).allocate(len)
+    }
+}

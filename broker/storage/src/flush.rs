@@ -1,23 +1,52 @@
-//! Group commit.
+//! Group commit: one flush covers everything appended before it began, for everybody who waits.
+//! Law: what a job covers is fixed under the log's lock before the first sync, and the syncs run without the lock. One
+//! flush of a log is under way at a time; a failed one is never repeated.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
 
 use kuorum_protocol::Offset;
+use parking_lot::{Condvar, Mutex};
 
-use crate::dir::Dir;
+use crate::checkpoint::write_atomically;
+use crate::dir::{Dir, DirFile};
+use crate::log::EPOCHS;
 
 /// What was dirty when it was made; running it makes that durable.
 #[derive(Debug)]
 pub struct FlushJob<D: Dir> {
-    pub(crate) upto: Offset,
     pub(crate) dir: D,
+    pub(crate) upto: Offset,
+    /// Which history of the log `upto` belongs to; a truncation begins another.
+    pub(crate) history: u64,
+    pub(crate) files: Vec<Arc<D::File>>,
+    pub(crate) epochs: Option<String>,
+    pub(crate) sync_dir: bool,
+    pub(crate) sync_parent: bool,
 }
 
 impl<D: Dir> FlushJob<D> {
-    /// Makes everything durable that was appended before the job was made. Needs no lock.
+    /// Makes everything durable that was appended before the job was made: bytes, then the epochs they belong to, then
+    /// the names of new files. Needs no lock.
+    ///
+    /// # Errors
+    /// Whatever the disk says. Hand it to `Log::finish_flush`; running the job again proves nothing.
     pub fn run(&self) -> io::Result<()> {
-        self.dir.sync()
+        for file in &self.files {
+            file.sync_data()?;
+        }
+        match &self.epochs {
+            Some(text) => write_atomically(&self.dir, EPOCHS, text.as_bytes())?,
+            None if self.sync_dir => self.dir.sync()?,
+            None => {}
+        }
+        if self.sync_parent {
+            self.dir.sync_parent()?;
+        }
+        Ok(())
     }
 
     /// The end offset that is durable once the job has run.
@@ -26,42 +55,168 @@ impl<D: Dir> FlushJob<D> {
     }
 }
 
-/// Something that can be dirty: begins a flush under its lock, runs it without, finishes under the lock again.
+/// Something that can be dirty: begins a flush under its lock, runs it without, finishes it under the lock again.
 pub trait Flushable: Send + Sync + 'static {
-    /// One group commit. Called by a flusher thread, never twice at once for one handle.
+    /// One group commit. Called by a thread of the flusher, never twice at once for one handle.
     fn flush(&self);
 }
 
-/// A few dedicated threads that run group commits, several at once.
-#[derive(Debug)]
-pub struct Flusher {}
+/// A few dedicated threads that run group commits, several at once, because a hundred syncs one after the other take a
+/// hundred times as long (docs/adr/0002-group-commit.md).
+pub struct Flusher {
+    queue: Arc<Queue>,
+    threads: Vec<JoinHandle<()>>,
+}
 
-/// What is submitted: says "I am dirty" as often as it likes, and is flushed once for all of them.
-#[derive(Clone, Debug)]
-pub struct FlushHandle {}
-
-#[allow(clippy::todo, unused_variables, clippy::needless_pass_by_value)]
-impl Flusher {
-    /// Starts `threads` threads.
-    pub fn new(threads: usize) -> io::Result<Self> {
-        todo!()
-    }
-
-    /// A handle for `target`.
-    pub fn register(&self, target: Arc<dyn Flushable>) -> FlushHandle {
-        todo!()
-    }
-
-    /// Runs what is queued, then ends the threads.
-    pub fn shutdown(self) {
-        todo!()
+impl fmt::Debug for Flusher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flusher")
+            .field("threads", &self.threads.len())
+            .finish_non_exhaustive()
     }
 }
 
-#[allow(clippy::todo)]
+/// What is submitted: says "I am dirty" as often as it likes, and is flushed once for all that was said before the
+/// flush began. A queue of handles is bounded by their number.
+#[derive(Clone)]
+pub struct FlushHandle {
+    ticket: Arc<Ticket>,
+    queue: Arc<Queue>,
+}
+
+impl fmt::Debug for FlushHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlushHandle")
+            .field("state", &*self.ticket.state.lock())
+            .finish_non_exhaustive()
+    }
+}
+
+struct Ticket {
+    target: Arc<dyn Flushable>,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Queued,
+    Running,
+    /// Submitted again while running: what came since is not covered by that run.
+    RunningAndDirty,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    tickets: VecDeque<Arc<Ticket>>,
+    closed: bool,
+}
+
+impl Queue {
+    fn push(&self, ticket: Arc<Ticket>) {
+        self.waiting.lock().tickets.push_back(ticket);
+        self.changed.notify_one();
+    }
+
+    /// The next ticket; `None` once the queue is closed and empty.
+    fn pop(&self) -> Option<Arc<Ticket>> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if let Some(ticket) = waiting.tickets.pop_front() {
+                return Some(ticket);
+            }
+            if waiting.closed {
+                return None;
+            }
+            self.changed.wait(&mut waiting);
+        }
+    }
+
+    fn work(&self) {
+        while let Some(ticket) = self.pop() {
+            *ticket.state.lock() = State::Running;
+            ticket.target.flush();
+            let mut state = ticket.state.lock();
+            if *state == State::RunningAndDirty {
+                *state = State::Queued;
+                drop(state);
+                self.push(ticket);
+            } else {
+                *state = State::Idle;
+            }
+        }
+    }
+}
+
+impl Flusher {
+    /// Starts `threads` threads, at least one.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn new(threads: usize) -> io::Result<Self> {
+        let queue = Arc::new(Queue::default());
+        let start = |number| {
+            let queue = Arc::clone(&queue);
+            Builder::new()
+                .name(format!("flush-{number}"))
+                .spawn(move || queue.work())
+        };
+        let threads = (0..threads.max(1)).map(start).collect::<io::Result<_>>()?;
+        Ok(Self { queue, threads })
+    }
+
+    /// A handle through which `target` is flushed.
+    pub fn register(&self, target: Arc<dyn Flushable>) -> FlushHandle {
+        let ticket = Ticket {
+            target,
+            state: Mutex::new(State::Idle),
+        };
+        FlushHandle {
+            ticket: Arc::new(ticket),
+            queue: Arc::clone(&self.queue),
+        }
+    }
+
+    /// Runs what is queued, then ends the threads and waits for them.
+    pub fn shutdown(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.queue.waiting.lock().closed = true;
+        self.queue.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a flush thread panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl FlushHandle {
-    /// Asks for a flush that begins after this call.
+    /// Asks for a flush that begins after this call. Cheap, and never waits for a disk.
     pub fn submit(&self) {
-        todo!()
+        let mut state = self.ticket.state.lock();
+        match *state {
+            State::Idle => {
+                *state = State::Queued;
+                drop(state);
+                self.queue.push(Arc::clone(&self.ticket));
+            }
+            State::Running => *state = State::RunningAndDirty,
+            State::Queued | State::RunningAndDirty => {}
+        }
     }
 }

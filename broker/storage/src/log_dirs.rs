@@ -1,9 +1,10 @@
 //! The log directories of one broker.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kuorum_protocol::{DirectoryId, Now, Offset, PartitionIndex, TopicId};
+use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::config::LogConfig;
@@ -15,8 +16,29 @@ use crate::recovery::Recovery;
 /// Whether a directory still works; shared by every log in it.
 #[derive(Debug, Default)]
 pub struct DirHealth {
-    #[allow(dead_code)]
+    failure: Mutex<Option<StorageFailure>>,
     failed: AtomicBool,
+}
+
+impl DirHealth {
+    /// # Errors
+    /// The failure that took the directory offline.
+    pub fn check(&self) -> Result<(), StorageFailure> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.failure.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes the directory offline, for good. The first failure is the one that is told.
+    pub fn fail(&self, failure: &StorageFailure) {
+        let mut known = self.failure.lock();
+        if known.is_none() {
+            tracing::error!(%failure, "a log directory is offline");
+            *known = Some(failure.clone());
+            self.failed.store(true, Ordering::Release);
+        }
+    }
 }
 
 /// A partition found in a directory.
