@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
+use kuorum_metadata::control::tick::Ticked;
 use kuorum_metadata::control::heartbeats::{SessionId, Timings};
 use kuorum_metadata::control::{
     self, Command, CommandReply, Decision, Heartbeats, Random, Refusal,
@@ -20,7 +21,7 @@ use kuorum_metadata::rpc::{
 };
 use kuorum_metadata::{MetadataDelta, MetadataImage, MetadataRecord, RecordBatch};
 use kuorum_protocol::error_code::ErrorCode;
-use kuorum_protocol::{BrokerId, ControllerEpoch, Now};
+use kuorum_protocol::{BrokerId, ControllerEpoch, Monotonic, Now};
 use kuorum_transport::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
@@ -35,6 +36,10 @@ const IN_FLIGHT: usize = 2;
 const WAITING: usize = 8_192;
 /// How long an answer may wait for a majority.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(20);
+/// How often leaderless partitions and the like are looked for when nothing has changed.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// How many partitions get their preferred leader back at once.
+const REBALANCE_PARTITIONS: usize = 1_000;
 /// Things that time asks for are decided at most this many at once.
 const TICK_DECISIONS: usize = 64;
 
@@ -78,6 +83,8 @@ struct Desk {
     /// The offset the next new entry will get.
     next_offset: i64,
     waiting: usize,
+    /// The image's offset and the time when what time asks for was last looked at.
+    looked: (i64, Monotonic),
     wake: Arc<Notify>,
 }
 
@@ -223,6 +230,7 @@ impl Active {
                 queued: VecDeque::new(),
                 next_offset: offset + 1,
                 waiting: 0,
+                looked: (-1, Monotonic::default()),
                 wake: Arc::clone(&wake),
             });
             self.inner.office.send_replace(Some(epoch));
@@ -390,31 +398,63 @@ impl Active {
         })
     }
 
-    /// Decides what time asks for: expired sessions and the like.
+    /// Decides what time asks for: expired sessions, and leaders that have become possible.
     pub(crate) fn tick(&self) {
-        if !self.inner.quorum.heard_of_late() {
-            return;
-        }
-        let mut desk = self.inner.desk.lock();
-        let Some(desk) = desk.as_mut() else { return };
-        let now = self.inner.clock.now();
-        for _ in 0..TICK_DECISIONS {
+        self.with_desk(|desk, now| {
+            let expired = desk.heartbeats.next_deadline(&desk.ahead);
+            let looked = (desk.looked.0 != desk.ahead.offset()
+                || now.monotonic.since(desk.looked.1) >= LOOK_INTERVAL)
+                || expired.is_some_and(|deadline| deadline <= now.monotonic);
+            if !looked {
+                return;
+            }
+            for _ in 0..TICK_DECISIONS {
+                if desk.waiting >= WAITING {
+                    return;
+                }
+                let Some(decision) = control::tick::tick(&desk.ahead, &desk.heartbeats, now) else {
+                    break;
+                };
+                if decision.records.is_empty() {
+                    break;
+                }
+                match decision.response {
+                    Ticked::Fenced(broker, silence) => {
+                        let broker_epoch = desk.ahead.broker(broker).map(|broker| broker.epoch.0);
+                        tracing::warn!(%broker, broker_epoch, cause = silence.cause(), "broker fenced");
+                    }
+                    Ticked::Reconciled(partitions) => {
+                        tracing::info!(partitions, "partitions brought in line with who is alive");
+                    }
+                }
+                // Nobody waits for it.
+                drop(desk.record(decision.records));
+            }
+            desk.looked = (desk.ahead.offset(), now.monotonic);
+        });
+    }
+
+    /// Gives leadership back to preferred leaders, some partitions at a time.
+    pub(crate) fn rebalance(&self) {
+        self.with_desk(|desk, _| {
             if desk.waiting >= WAITING {
                 return;
             }
-            let Some(decision) = control::tick::tick(&desk.ahead, &desk.heartbeats, now) else {
-                return;
-            };
-            if decision.records.is_empty() {
-                return;
+            let decision =
+                control::leaders::rebalance(&desk.ahead, &desk.heartbeats, REBALANCE_PARTITIONS);
+            if !decision.records.is_empty() {
+                tracing::info!(partitions = decision.response, "leadership goes back to preferred leaders");
+                drop(desk.record(decision.records));
             }
-            tracing::info!(
-                records = decision.records.len(),
-                cause = decision.response,
-                "decided"
-            );
-            // Nobody waits for it.
-            drop(desk.record(decision.records));
+        });
+    }
+
+    fn with_desk(&self, act: impl FnOnce(&mut Desk, Now)) {
+        if self.inner.quorum.heard_of_late() {
+            let mut desk = self.inner.desk.lock();
+            if let Some(desk) = desk.as_mut() {
+                act(desk, self.inner.clock.now());
+            }
         }
     }
 
@@ -522,9 +562,7 @@ impl Active {
         request: AlterPartitionRequest,
     ) -> Result<AlterPartitionReply, RpcError> {
         let decided = self
-            .decide(|image, heartbeats, _, _| {
-                control::isr::alter_partition(image, heartbeats, &request)
-            })
+            .decide(|image, _, _, _| control::isr::alter_partition(image, &request))
             .await?;
         Ok(decided.response)
     }

@@ -1,11 +1,16 @@
 //! The controller's shell: a quorum of processes that agrees on the metadata log, and what brokers and operators ask of it.
 //! Law: decisions are pure and live in `kuorum_metadata`; here they meet time, disk and network.
 
+pub mod controller;
+pub mod identity;
+
 pub mod quorum;
 
 pub mod active;
 pub mod feed;
 pub mod ticker;
 
+pub mod admin;
+pub mod fleet;
 pub mod http;
 pub mod rpc;

@@ -288,7 +288,11 @@ fn write_batches<D: Dir>(
     let mut state = state.lock();
     let state = &mut *state;
     for (entry, bytes) in batches {
-        state.log.append_at(&bytes).map_err(io::Error::other)?;
+        let appended = state.log.append_at(&bytes).map_err(io::Error::other)?;
+        assert_eq!(
+            appended.first_offset.0 as u64, entry.log_id.index,
+            "an entry's index is its offset"
+        );
         state.last = Some(entry.log_id);
         state.tail.push(entry, bytes.len());
     }

@@ -48,6 +48,8 @@ pub struct QuorumConfig {
     pub election_timeout_min: Duration,
     /// The longest; also how long a member refuses to vote after it has heard from a leader.
     pub election_timeout_max: Duration,
+    /// How long sending and installing one piece of a snapshot may take.
+    pub install_snapshot_timeout: Duration,
     /// A snapshot is made when this many entries have been applied since the last one.
     pub snapshot_entries: u64,
     /// How many entries that are in a snapshot stay in the log, for members and brokers that are a little behind.
@@ -60,6 +62,7 @@ impl Default for QuorumConfig {
             heartbeat_interval: Duration::from_millis(100),
             election_timeout_min: Duration::from_millis(250),
             election_timeout_max: Duration::from_millis(500),
+            install_snapshot_timeout: Duration::from_secs(5),
             snapshot_entries: 10_000,
             kept_entries: 5_000,
         }
@@ -233,6 +236,15 @@ impl Quorum {
             controller_id: self.inner.identity.controller_id,
             directory_id: self.inner.identity.directory_id,
             pristine: self.inner.log.is_pristine(),
+        }
+    }
+
+    /// Whether a controller of this cluster answers at an address.
+    pub async fn answers(&self, address: &str, deadline: Duration) -> bool {
+        let question = self.inner.network.introduce(address);
+        match tokio::time::timeout(deadline, question).await {
+            Ok(Ok(answer)) => answer.cluster_id == self.inner.identity.cluster_id,
+            _ => false,
         }
     }
 
@@ -531,7 +543,7 @@ fn raft_config(
         heartbeat_interval: millis(config.heartbeat_interval),
         election_timeout_min: millis(config.election_timeout_min),
         election_timeout_max: millis(config.election_timeout_max),
-        install_snapshot_timeout: 5_000,
+        install_snapshot_timeout: millis(config.install_snapshot_timeout),
         // A member further behind than the kept log gets a snapshot; one that is not, entries.
         replication_lag_threshold: config.snapshot_entries + config.kept_entries,
         snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(config.snapshot_entries),

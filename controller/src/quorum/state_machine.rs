@@ -8,6 +8,7 @@ use std::io::{self, Cursor};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use kuorum_metadata::control::office::check_understood;
 use kuorum_metadata::{Applied, MetadataImage, MetadataRecord, snapshot};
 use kuorum_storage::Dir;
 use openraft::storage::RaftStateMachine;
@@ -221,6 +222,7 @@ impl<D: Dir> StateMachine<D> {
                 stored.meta.last_membership.clone(),
             ),
         };
+        check_understood(&image).map_err(io::Error::other)?;
         let published = Arc::new(Published::new(image.clone(), end_of(last_applied)));
         Ok(Self {
             dir,
@@ -231,6 +233,13 @@ impl<D: Dir> StateMachine<D> {
             current: Arc::new(Mutex::new(stored)),
             failure,
         })
+    }
+
+    /// A cluster that has moved on stops a build that does not understand it.
+    fn check_understood(&self) {
+        if let Err(sentence) = check_understood(&self.image) {
+            self.failure.report(sentence);
+        }
     }
 
     /// What the process reads.
@@ -267,7 +276,10 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
                     self.membership = StoredMembership::new(Some(entry.log_id), membership);
                 }
                 EntryPayload::Normal(batch) => match self.image.apply_batch(offset, &batch) {
-                    Applied::Done(_) => {
+                    Applied::Done(delta) => {
+                        if delta.features_changed {
+                            self.check_understood();
+                        }
                         let size = 256 * batch.records.len();
                         fed.push(((offset, Arc::from(batch.records.as_slice())), size));
                     }

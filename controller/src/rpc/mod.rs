@@ -33,6 +33,8 @@ use crate::active::Active;
 use crate::feed;
 use crate::quorum::{PATH_APPEND, PATH_IDENTITY, PATH_SNAPSHOT, PATH_VOTE, Quorum};
 
+/// Admin requests that another controller passes on lie below this path.
+pub const RELAY: &str = "/relay";
 /// The largest body a broker may send.
 const BODY_BYTES: usize = 4 * 1024 * 1024;
 /// The largest body of a Raft request: a piece of a snapshot as JSON numbers, or one oversized entry.
@@ -49,8 +51,8 @@ pub struct Rpc {
     pub going_down: CancellationToken,
 }
 
-/// Every path of the listener.
-pub fn router(rpc: Rpc) -> Router {
+/// Every path of the listener; `relayed` is what other controllers pass on, below [`RELAY`].
+pub fn router(rpc: Rpc, relayed: Router) -> Router {
     let short = Router::new()
         .route(PATH_REGISTER, post(register))
         .route(PATH_HEARTBEAT, post(heartbeat))
@@ -77,6 +79,7 @@ pub fn router(rpc: Rpc) -> Router {
         .merge(raft)
         .layer(middleware::from_fn(deadline))
         .merge(streams)
+        .nest_service(RELAY, relayed)
         .layer(middleware::from_fn_with_state(rpc.clone(), headers::check))
         // Before there is a quorum nobody knows whom to address.
         .route(PATH_IDENTITY, get(raft::identity))
@@ -183,6 +186,3 @@ async fn follow(State(rpc): State<Rpc>, Query(from): Query<From>) -> Response {
     )
         .into_response()
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,94 @@
+//! `GET /brokers`, `GET /brokers/{id}`.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use kuorum_admin_api::{Broker, BrokerState, ListenerAddress, Page, PageQuery, Problem};
+use kuorum_metadata::{BrokerImage, MetadataImage};
+use kuorum_protocol::BrokerId;
+use kuorum_protocol::error_code::ErrorCode;
+
+use super::Admin;
+use super::page::{number_key, page};
+use super::problem::{Path, Query, Refused};
+
+/// How much of the cluster rests on a broker.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    leaders: usize,
+    replicas: usize,
+    in_sync: usize,
+}
+
+/// Registered brokers, by id.
+#[utoipa::path(get, path = "/api/v1/brokers", params(PageQuery), responses(
+    (status = 200, body = Page<Broker>), (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<Page<Broker>>, Refused> {
+    let image = admin.quorum.image();
+    let loads = loads(&image);
+    let brokers = image.brokers().map(|broker| view(broker, &loads));
+    page(&query, "brokers", brokers, |broker| number_key(broker.id)).map(Json)
+}
+
+/// One broker.
+#[utoipa::path(get, path = "/api/v1/brokers/{id}", params(("id" = i32, Path)), responses(
+    (status = 200, body = Broker), (status = 404, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get(
+    State(admin): State<Admin>,
+    Path(id): Path<i32>,
+) -> Result<Json<Broker>, Refused> {
+    let image = admin.quorum.image();
+    let broker = image.broker(BrokerId(id)).ok_or_else(|| {
+        Refused::kafka(ErrorCode::BrokerIdNotRegistered, format!("no broker {id} is registered"))
+            .at(&format!("/api/v1/brokers/{id}"))
+    })?;
+    Ok(Json(view(broker, &loads(&image))))
+}
+
+fn loads(image: &MetadataImage) -> BTreeMap<BrokerId, Load> {
+    let mut loads: BTreeMap<BrokerId, Load> = BTreeMap::new();
+    for (_, _, partition) in image.partitions() {
+        for replica in &partition.replicas {
+            let load = loads.entry(*replica).or_default();
+            load.replicas += 1;
+            load.in_sync += usize::from(partition.isr.contains(replica));
+            load.leaders += usize::from(partition.leader == Some(*replica));
+        }
+    }
+    loads
+}
+
+fn view(broker: &BrokerImage, loads: &BTreeMap<BrokerId, Load>) -> Broker {
+    let load = loads.get(&broker.id).copied().unwrap_or_default();
+    Broker {
+        id: broker.id.0,
+        state: match (broker.fenced, broker.in_controlled_shutdown) {
+            (_, true) => BrokerState::ShuttingDown,
+            (true, false) => BrokerState::Fenced,
+            (false, false) => BrokerState::Active,
+        },
+        broker_epoch: broker.epoch.0,
+        incarnation_id: broker.incarnation_id.to_string(),
+        rack: broker.rack.clone(),
+        listeners: broker
+            .listeners
+            .iter()
+            .map(|listener| ListenerAddress {
+                name: listener.name.clone(),
+                host: listener.host.clone(),
+                port: listener.port,
+                security_protocol: listener.security_protocol.clone(),
+            })
+            .collect(),
+        http: broker.http.clone(),
+        directories: broker.directories.iter().map(ToString::to_string).collect(),
+        version: broker.version.clone(),
+        leaders: load.leaders,
+        replicas: load.replicas,
+        in_sync: load.in_sync,
+    }
+}

@@ -1,0 +1,42 @@
+//! `GET /quorum`.
+
+use axum::Json;
+use axum::extract::State;
+use kuorum_admin_api::{Quorum, QuorumRole, QuorumVoter};
+
+use super::Admin;
+
+/// The quorum, as the controller that answers sees it: the active one if there is one.
+#[utoipa::path(get, path = "/api/v1/quorum", responses((status = 200, body = Quorum)))]
+pub(super) async fn get(State(admin): State<Admin>) -> Json<Quorum> {
+    let status = admin.quorum.status();
+    let image = admin.quorum.image();
+    let end = status.log.1 as i64;
+    let voters = status
+        .voters
+        .iter()
+        .map(|(id, voter)| {
+            let here = *id == status.id;
+            let reached = if here { Some(end) } else { status.matched.get(id).copied().flatten() };
+            QuorumVoter {
+                id: *id,
+                role: if status.leader == Some(*id) { QuorumRole::Leader } else { QuorumRole::Follower },
+                address: voter.address.clone(),
+                directory_id: voter.directory_id.to_string(),
+                log_end_offset: reached,
+                lag: reached.map(|reached| (end - reached).max(0)),
+            }
+        })
+        .collect();
+    Json(Quorum {
+        cluster_id: admin.quorum.identity().cluster_id.clone(),
+        leader: status.leader,
+        controller_epoch: image.controller_epoch().0,
+        term: status.term,
+        high_watermark: status.applied_end,
+        log_end_offset: end,
+        log_start_offset: status.log.0 as i64,
+        quorum_acked_ms_ago: status.quorum_acked_ms_ago,
+        voters,
+    })
+}

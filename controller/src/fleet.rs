@@ -1,0 +1,166 @@
+//! What controllers do not know themselves, asked of the brokers that do.
+//! Law: one request a broker, one second; what is missing is missing, and the answer says which broker did not answer.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use kuorum_metadata::MetadataImage;
+use kuorum_protocol::{BrokerId, PartitionIndex, TopicId};
+use kuorum_transport::Clock;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+/// How long a broker has to answer.
+const DEADLINE: Duration = Duration::from_secs(1);
+/// The largest answer taken.
+const ANSWER_BYTES: usize = 8 * 1024 * 1024;
+/// How many partitions' last known values are remembered, for when nobody leads them.
+const REMEMBERED: usize = 20_000;
+
+/// What a broker serves at `GET /internal/v1/partitions?topic=`, an array of these.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct PartitionReport {
+    pub topic: String,
+    pub partition: PartitionIndex,
+    pub leader_epoch: i32,
+    #[serde(default)]
+    pub log_start_offset: Option<i64>,
+    #[serde(default)]
+    pub high_watermark: Option<i64>,
+    #[serde(default)]
+    pub last_stable_offset: Option<i64>,
+    #[serde(default)]
+    pub log_end_offset: Option<i64>,
+    #[serde(default)]
+    pub replicas: Vec<ReplicaReport>,
+}
+
+/// A follower as its leader sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ReplicaReport {
+    pub broker: i32,
+    #[serde(default)]
+    pub leo: Option<i64>,
+    #[serde(default)]
+    pub last_fetch_ms_ago: Option<u64>,
+    #[serde(default)]
+    pub caught_up_ms_ago: Option<u64>,
+}
+
+/// What was learned.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// By partition; `true` marks values that were remembered because nobody leads it.
+    pub reports: BTreeMap<PartitionIndex, (PartitionReport, bool)>,
+    /// Who was asked and did not answer.
+    pub unreachable: BTreeSet<BrokerId>,
+}
+
+type Remembered = HashMap<(TopicId, PartitionIndex), PartitionReport>;
+
+/// Asks the brokers. Clones share what is remembered.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    client: reqwest::Client,
+    clock: Clock,
+    remembered: Arc<Mutex<Remembered>>,
+}
+
+impl Fleet {
+    /// Has asked nobody yet.
+    pub fn new(client: reqwest::Client, clock: Clock) -> Self {
+        Self { client, clock, remembered: Arc::default() }
+    }
+
+    /// Asks the leaders of some partitions of one topic about them.
+    pub async fn survey(
+        &self,
+        image: &MetadataImage,
+        topic_id: TopicId,
+        partitions: &[PartitionIndex],
+    ) -> Survey {
+        let mut survey = Survey::default();
+        let Some(topic) = image.topic_by_id(topic_id) else { return survey };
+        let mut led: BTreeMap<BrokerId, BTreeSet<PartitionIndex>> = BTreeMap::new();
+        for index in partitions {
+            if let Some(leader) = topic.partition(*index).and_then(|partition| partition.leader) {
+                led.entry(leader).or_default().insert(*index);
+            }
+        }
+        let questions = led.into_iter().map(|(broker, indexes)| async move {
+            let answer = match image.broker(broker) {
+                Some(image) => self.ask(&image.http, &topic.name).await,
+                None => None,
+            };
+            (broker, indexes, answer)
+        });
+        for (broker, indexes, answer) in join_all(questions).await {
+            let Some(answer) = answer else {
+                survey.unreachable.insert(broker);
+                continue;
+            };
+            for report in answer.into_iter().filter(|report| indexes.contains(&report.partition)) {
+                survey.reports.insert(report.partition, (report, false));
+            }
+        }
+        self.remember(topic_id, partitions, image, &mut survey);
+        survey
+    }
+
+    /// Keeps what was learned, and fills in what was learned before where nobody leads.
+    fn remember(
+        &self,
+        topic_id: TopicId,
+        partitions: &[PartitionIndex],
+        image: &MetadataImage,
+        survey: &mut Survey,
+    ) {
+        let mut remembered = self.remembered.lock();
+        if remembered.len() > REMEMBERED {
+            remembered.retain(|(topic_id, _), _| image.topic_by_id(*topic_id).is_some());
+        }
+        for index in partitions {
+            match survey.reports.get(index) {
+                Some((report, _)) if remembered.len() <= REMEMBERED => {
+                    remembered.insert((topic_id, *index), report.clone());
+                }
+                Some(_) => {}
+                None => {
+                    let leaderless =
+                        image.partition(topic_id, *index).is_some_and(|p| p.leader.is_none());
+                    if leaderless && let Some(last) = remembered.get(&(topic_id, *index)) {
+                        survey.reports.insert(*index, (last.clone(), true));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ask(&self, http: &str, topic: &str) -> Option<Vec<PartitionReport>> {
+        let question = async {
+            let mut response = self
+                .client
+                // A topic's name needs no escaping: letters, digits, dot, dash and underscore.
+                .get(format!("http://{http}/internal/v1/partitions?topic={topic}"))
+                .send()
+                .await
+                .ok()?
+                .error_for_status()
+                .ok()?;
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.ok()? {
+                if body.len() + chunk.len() > ANSWER_BYTES {
+                    return None;
+                }
+                body.extend_from_slice(&chunk);
+            }
+            serde_json::from_slice(&body).ok()
+        };
+        tokio::select! {
+            answer = question => answer,
+            () = self.clock.sleep(DEADLINE) => None,
+        }
+    }
+}
