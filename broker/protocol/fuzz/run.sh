@@ -8,7 +8,7 @@ seconds="${1:-60}"
 shift || true
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    targets=(frame request response batch records)
+    targets=(frame request response batch records recovery)
 fi
 
 # cargo-fuzz wants flags of the nightly compiler; the stable one takes them with this.

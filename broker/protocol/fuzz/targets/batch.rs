@@ -9,7 +9,11 @@ use kuorum_protocol::record::{
 use libfuzzer_sys::fuzz_target;
 
 fn look(data: &[u8]) {
-    let limits = ProduceLimits { strict: true, compacted: true, ..ProduceLimits::default() };
+    let limits = ProduceLimits {
+        strict: true,
+        compacted: true,
+        ..ProduceLimits::default()
+    };
     if let Ok(batch) = validate_produced(data, &limits) {
         assert!(batch.crc_is_valid());
         assert_eq!(batch.size(), data.len());
@@ -21,7 +25,11 @@ fn look(data: &[u8]) {
         };
         walked += batch.size();
         assert!(walked <= data.len());
-        let _ = (batch.last_offset(), batch.next_offset(), batch.last_sequence());
+        let _ = (
+            batch.last_offset(),
+            batch.next_offset(),
+            batch.last_sequence(),
+        );
         let _ = (batch.crc_is_valid(), batch.compression(), batch.payload());
     }
 }

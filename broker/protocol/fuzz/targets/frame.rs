@@ -21,7 +21,9 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let mut out = Encoder::new();
-    header.encode(&mut out).expect("a header that was read can be written");
+    header
+        .encode(&mut out)
+        .expect("a header that was read can be written");
     let mut again = out.finish();
     assert_eq!(decode_request_header(&mut again), Ok(header.clone()));
     assert!(again.is_empty());

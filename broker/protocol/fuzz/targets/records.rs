@@ -10,7 +10,10 @@ use kuorum_protocol::record::{
 };
 use libfuzzer_sys::fuzz_target;
 
-const LIMIT: DecompressLimit = DecompressLimit { max_bytes: 1024 * 1024, max_ratio: 64 };
+const LIMIT: DecompressLimit = DecompressLimit {
+    max_bytes: 1024 * 1024,
+    max_ratio: 64,
+};
 
 fuzz_target!(|data: &[u8]| {
     let [codec, high, low, payload @ ..] = data else {
@@ -18,16 +21,23 @@ fuzz_target!(|data: &[u8]| {
     };
     let count = i32::from(u16::from_be_bytes([*high, *low]));
     let mut bytes = vec![0; HEADER_SIZE];
-    bytes[8..12].copy_from_slice(&((HEADER_SIZE - LOG_OVERHEAD + payload.len()) as i32).to_be_bytes());
+    bytes[8..12]
+        .copy_from_slice(&((HEADER_SIZE - LOG_OVERHEAD + payload.len()) as i32).to_be_bytes());
     bytes[16] = 2;
     bytes[22] = codec & 7;
     bytes[23..27].copy_from_slice(&(count - 1).to_be_bytes());
     bytes[43..57].fill(0xff);
     bytes[57..61].copy_from_slice(&count.to_be_bytes());
     bytes.extend_from_slice(payload);
-    BatchMut::parse(&mut bytes).expect("magic and length are good").renew_crc();
+    BatchMut::parse(&mut bytes)
+        .expect("magic and length are good")
+        .renew_crc();
 
-    let limits = ProduceLimits { strict: true, decompress: LIMIT, ..ProduceLimits::default() };
+    let limits = ProduceLimits {
+        strict: true,
+        decompress: LIMIT,
+        ..ProduceLimits::default()
+    };
     let valid = validate_produced(&bytes, &limits).is_ok();
     let Ok(records) = RecordsReader::new(&Bytes::from(bytes), LIMIT) else {
         assert!(!valid, "what Produce accepts can be read");

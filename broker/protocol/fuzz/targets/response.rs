@@ -19,7 +19,9 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let mut out = Encoder::new();
-    message.encode(version, &mut out).expect("what was read can be written");
+    message
+        .encode(version, &mut out)
+        .expect("what was read can be written");
     let again = Response::decode(api, version, out.finish());
     assert_eq!(again, Ok(message));
 });
