@@ -34,6 +34,7 @@ use crate::config::BrokerConfig;
 use crate::context::{CLIENT, INTERNAL, Rooms};
 use crate::dispatch::Dispatch;
 use crate::fetch_session::FetchSessions;
+use crate::handlers::log::limits::TopicLimits;
 use crate::http;
 use crate::log_maintenance;
 use crate::metrics::Metrics;
@@ -410,6 +411,7 @@ fn open_rooms(
         controllers,
         producer_ids,
         sessions: FetchSessions::new(config.fetch_session_slots),
+        topic_limits: TopicLimits::default(),
         metrics: Arc::new(Metrics::new()),
         authorizer: Authorizer,
     }))

@@ -10,6 +10,7 @@ use crate::authorizer::{Authorizer, Operation, Resource};
 use crate::cluster::{ControllerClient, Membership, MetadataCache};
 use crate::config::BrokerConfig;
 use crate::fetch_session::FetchSessions;
+use crate::handlers::log::limits::TopicLimits;
 use crate::metrics::Metrics;
 use crate::producer_ids::ProducerIds;
 use crate::replica_manager::ReplicaManager;
@@ -35,6 +36,7 @@ pub struct Rooms {
     pub controllers: ControllerClient,
     pub producer_ids: Arc<ProducerIds>,
     pub sessions: FetchSessions,
+    pub topic_limits: TopicLimits,
     pub metrics: Arc<Metrics>,
     pub authorizer: Authorizer,
 }

@@ -219,3 +219,6 @@ impl Service for Dispatch {
         self.rooms.metrics.connections.dec();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,22 +2,22 @@
 //! controllers; everything a partition decides is in `partition`; the rest of this crate carries it out.
 //! Law: handlers are thin and typed; no lock crosses an await; every task has an owner.
 
+pub mod authorizer;
 pub mod config;
 pub mod context;
-pub mod authorizer;
 
 pub mod dispatch;
 pub mod fetch_session;
 pub mod handlers;
 
-pub mod partition;
-pub mod replica_manager;
-pub mod replica_fetcher;
 pub mod alter_partition;
 pub mod assign_directories;
 pub mod log_maintenance;
-pub mod topic_settings;
+pub mod partition;
 pub mod producer_ids;
+pub mod replica_fetcher;
+pub mod replica_manager;
+pub mod topic_settings;
 
 pub mod cluster;
 
@@ -25,3 +25,6 @@ pub mod broker;
 
 pub mod http;
 pub mod metrics;
+
+#[cfg(test)]
+mod testing;

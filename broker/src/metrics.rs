@@ -347,11 +347,8 @@ impl Gauges {
                 }
                 led += 1;
                 let (isr, replicas) = (partition.isr.len(), partition.replicas.len());
-                let min_isr = *min_isr.get_or_insert_with(|| {
-                    image
-                        .effective_topic_config(&topic.name)
-                        .min_insync_replicas
-                });
+                let min_isr =
+                    *min_isr.get_or_insert_with(|| image.min_insync_replicas(&topic.name));
                 let min_isr = min_isr.min(replicas);
                 under_replicated += i64::from(isr < replicas);
                 under_min += i64::from(isr < min_isr);

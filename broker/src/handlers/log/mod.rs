@@ -4,6 +4,10 @@
 pub mod delete_records;
 pub mod fetch;
 pub mod leaders;
+pub mod limits;
 pub mod list_offsets;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+
+#[cfg(test)]
+mod tests;

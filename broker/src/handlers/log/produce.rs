@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use kuorum_metadata::image::MetadataImage;
+use kuorum_metadata::image::{MetadataImage, TopicImage};
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::messages::produce::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceData,
     PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
 };
-use kuorum_protocol::record::{InvalidBatch, ProduceLimits, validate_produced};
+use kuorum_protocol::record::{InvalidBatch, validate_produced};
 use kuorum_protocol::{Monotonic, TopicId};
 use kuorum_replication::acks::Acks;
 use tokio::sync::oneshot;
@@ -100,7 +100,7 @@ fn append_all(cx: &Context, request: ProduceRequest, acks: Option<Acks>, version
                         (None, _) => State::Done(Err(Refusal::Acks)),
                         (_, Err(elsewhere)) => State::Done(Err(Refusal::Elsewhere(*elsewhere))),
                         (Some(acks), Ok(topic)) => {
-                            append_one(cx, topic, data, acks, version, deadline)
+                            append_one(cx, &image, topic, data, acks, version, deadline)
                                 .unwrap_or_else(|refusal| State::Done(Err(refusal)))
                         }
                     };
@@ -118,7 +118,8 @@ fn append_all(cx: &Context, request: ProduceRequest, acks: Option<Acks>, version
 
 fn append_one(
     cx: &Context,
-    topic: &kuorum_metadata::image::TopicImage,
+    image: &MetadataImage,
+    topic: &TopicImage,
     data: PartitionProduceData,
     acks: Acks,
     version: i16,
@@ -129,21 +130,11 @@ fn append_one(
     }
     let hosted = leaders::replica(cx, topic, data.index).map_err(Refusal::Elsewhere)?;
     let now = cx.clock.now();
-    let limits = cx
-        .replicas
-        .with(&hosted, |partition, _| {
-            partition.admit(acks)?;
-            let config = partition.log().config();
-            Ok(ProduceLimits {
-                max_message_bytes: config.max_message_bytes,
-                produce_version: version,
-                timestamp_type: config.timestamp_type,
-                now: now.wall,
-                compacted: config.compact,
-                ..ProduceLimits::default()
-            })
-        })
+    // Who does not lead need not look at the batch.
+    cx.replicas
+        .with(&hosted, |partition, _| partition.admit(acks))
         .map_err(Refusal::Partition)?;
+    let limits = cx.topic_limits.of(image, topic, version, now.wall);
     let records = data.records.unwrap_or_default();
     let count = {
         let batch = validate_produced(&records, &limits).map_err(Refusal::Batch)?;
