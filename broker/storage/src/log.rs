@@ -706,7 +706,7 @@ impl<D: Dir> Log<D> {
     pub fn prepare_checkpoint(&mut self) -> Result<RecoveryPoint, LogError> {
         self.usable()?;
         let end = self.end_offset();
-        self.write_snapshot(end)
+        self.write_hints(end)
             .map_err(|cause| self.fail("write a snapshot", cause))?;
         self.remove_old_snapshots()
             .map_err(|cause| self.fail("remove snapshots", cause))?;
@@ -714,6 +714,13 @@ impl<D: Dir> Log<D> {
             offset: self.flushed,
             history: self.history,
         })
+    }
+
+    fn write_hints(&mut self, end: Offset) -> io::Result<()> {
+        let active = self.segments.active_mut();
+        active.offsets.write_pending()?;
+        active.times.write_pending()?;
+        self.write_snapshot(end)
     }
 
     /// The checkpoint with `point` has been written and is durable.
@@ -766,6 +773,14 @@ impl<D: Dir> Log<D> {
             self.reset_to(end)?;
             return Ok(end);
         }
+        let boundary = self.boundary(end);
+        let end = boundary.map_err(|error| self.fail_segment("truncate", error))?;
+        if end <= self.start {
+            // The batch that straddles `end` holds the start too.
+            let start = self.start;
+            self.reset_to(start)?;
+            return Ok(start);
+        }
         self.history += 1;
         self.lower_floor(end)
             .map_err(|cause| self.fail("truncate", cause))?;
@@ -776,6 +791,16 @@ impl<D: Dir> Log<D> {
         self.epochs_dirty |= self.epochs.truncate_from_end(end);
         self.load_producers(end)?;
         Ok(end)
+    }
+
+    /// Where the batch that holds `offset` begins.
+    fn boundary(&self, offset: Offset) -> Result<Offset, SegmentError> {
+        for segment in self.segments.from(offset) {
+            if let Some(header) = segment.find(offset)? {
+                return Ok(header.view().base_offset().min(offset));
+            }
+        }
+        Ok(offset)
     }
 
     fn cut(&mut self, end: Offset) -> Result<(), SegmentError> {
@@ -889,7 +914,7 @@ impl<D: Dir> Log<D> {
             .iter()
             .take_while(|segment| segment.next <= start)
             .count();
-        self.remove_oldest(below)?;
+        self.remove_oldest(below.min(self.segments.len() - 1))?;
         Ok(start)
     }
 
@@ -950,8 +975,17 @@ impl<D: Dir> Log<D> {
         if count == 0 {
             return Ok(());
         }
+        let first = self.segments.get(count).base;
+        if first >= self.flushed {
+            // The producers of what goes are in the snapshot taken at the roll, which no flush has covered yet.
+            match self.dir.open(&file_name(first, SNAPSHOT)) {
+                Ok(snapshot) => snapshot.sync_data()?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            self.dir.sync()?;
+        }
         self.segments.remove_oldest(&self.dir, count)?;
-        let first = self.segments.first().base;
         for at in self.snapshots()?.into_iter().filter(|at| *at < first) {
             self.dir.remove(&file_name(at, SNAPSHOT))?;
         }
@@ -974,6 +1008,15 @@ impl<D: Dir> Log<D> {
 
     fn try_close(&mut self) -> io::Result<()> {
         let end = self.end_offset();
+        if self.flushing {
+            // What the flush under way has taken may never become durable.
+            let unflushed = self.segments.from(self.flushed).iter();
+            self.dirty_files
+                .extend(unflushed.map(|segment| Arc::clone(&segment.log)));
+            self.names_dirty = true;
+            self.own_name_dirty = true;
+            self.epochs_dirty = true;
+        }
         self.segments.active_mut().close()?;
         self.write_snapshot(end)?;
         self.take_dirty().run()

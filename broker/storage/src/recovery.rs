@@ -430,7 +430,7 @@ impl<D: Dir> Recoverer<'_, D> {
             return Ok(Ending::Sound);
         }
         if rest.valid_batch || expected < self.flushed {
-            self.set_bytes_aside(segment, expected, rest.used)?;
+            self.set_bytes_aside(segment, expected, file_end - segment.size)?;
         }
         self.recovery.truncated_bytes += rest.used;
         self.note_damage(expected, rest.valid_batch, reason.to_owned());

@@ -180,7 +180,7 @@ pub(crate) fn remainder<F: DirFile>(
         }
         at += read as u64;
     }
-    let valid_batch = used > 0 && find_batch(file, position, position + used, expected)?;
+    let valid_batch = used > 0 && find_batch(file, position, end, expected)?;
     Ok(Remainder { used, valid_batch })
 }
 

@@ -28,6 +28,10 @@ impl<D: Dir> Segments<D> {
         self.list.last_mut().expect("a log has an active segment")
     }
 
+    pub(crate) fn get(&self, at: usize) -> &Segment<D> {
+        &self.list[at]
+    }
+
     pub(crate) fn first(&self) -> &Segment<D> {
         &self.list[0]
     }

