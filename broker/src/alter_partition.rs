@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kuorum_metadata::rpc::{AlterPartition, AlterPartitionRequest};
-use kuorum_protocol::{PartitionIndex, TopicId};
 use kuorum_replication::{IsrProposal, IsrReply};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -14,17 +13,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::cluster::{ControllerClient, Membership};
-use crate::replica_manager::Hosted;
+use crate::replica_manager::{Hosted, Key};
 
 /// How long a request may look for the active controller before its proposals count as unanswered.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Proposals in one request.
 const BATCH_MOST: usize = 1000;
 
+/// A proposal and whose it is.
+type Waiting = (Arc<Hosted>, IsrProposal);
+
 /// Proposals that wait to be sent: at most one a partition, the newest.
 #[derive(Debug, Default)]
 pub struct IsrProposals {
-    waiting: Mutex<HashMap<(TopicId, PartitionIndex), (Arc<Hosted>, IsrProposal)>>,
+    waiting: Mutex<HashMap<Key, Waiting>>,
     nudge: Notify,
 }
 
@@ -33,8 +35,10 @@ impl IsrProposals {
     /// come here in either order.
     pub fn push(&self, hosted: &Arc<Hosted>, proposal: IsrProposal) {
         let mut waiting = self.waiting.lock();
-        let key = (hosted.topic_id, hosted.index);
-        let newer_waits = waiting.get(&key).is_some_and(|(_, known)| known.number > proposal.number);
+        let key = hosted.key();
+        let newer_waits = waiting
+            .get(&key)
+            .is_some_and(|(_, known)| known.number > proposal.number);
         if !newer_waits {
             waiting.insert(key, (Arc::clone(hosted), proposal));
         }
@@ -42,7 +46,12 @@ impl IsrProposals {
         self.nudge.notify_one();
     }
 
-    fn take(&self) -> Vec<(Arc<Hosted>, IsrProposal)> {
+    /// Forgets what waits: the broker is going down.
+    pub fn clear(&self) {
+        self.waiting.lock().clear();
+    }
+
+    fn take(&self) -> Vec<Waiting> {
         let mut waiting = self.waiting.lock();
         let keys: Vec<_> = waiting.keys().take(BATCH_MOST).copied().collect();
         keys.iter().filter_map(|key| waiting.remove(key)).collect()
@@ -82,8 +91,8 @@ pub async fn run(
 async fn ask(
     controllers: &ControllerClient,
     membership: &Membership,
-    batch: &[(Arc<Hosted>, IsrProposal)],
-) -> HashMap<(TopicId, PartitionIndex), IsrReply> {
+    batch: &[Waiting],
+) -> HashMap<Key, IsrReply> {
     let Some(broker_epoch) = membership.epoch() else {
         return HashMap::new();
     };
@@ -98,7 +107,11 @@ async fn ask(
             leader_recovery_state: proposal.leader_recovery_state,
         })
         .collect();
-    let request = AlterPartitionRequest { broker_id: membership.id, broker_epoch, partitions };
+    let request = AlterPartitionRequest {
+        broker_id: membership.id,
+        broker_epoch,
+        partitions,
+    };
     match controllers.alter_partition(&request, PATIENCE).await {
         Ok(reply) => reply
             .partitions
@@ -114,13 +127,21 @@ async fn ask(
 
 fn report(hosted: &Hosted, proposal: &IsrProposal, reply: &IsrReply) {
     match reply {
-        IsrReply::Accepted { partition_epoch, isr, .. } => {
+        IsrReply::Accepted {
+            partition_epoch,
+            isr,
+            ..
+        } => {
             let isr: Vec<i32> = isr.iter().map(|broker| broker.0).collect();
             info!(topic = %hosted.topic, partition = hosted.index, leader_epoch = proposal.leader_epoch.0,
                   partition_epoch = partition_epoch.0, ?isr, "the ISR changed");
         }
         other => {
-            let asked: Vec<i32> = proposal.new_isr.iter().map(|(broker, _)| broker.0).collect();
+            let asked: Vec<i32> = proposal
+                .new_isr
+                .iter()
+                .map(|(broker, _)| broker.0)
+                .collect();
             debug!(topic = %hosted.topic, partition = hosted.index, leader_epoch = proposal.leader_epoch.0, ?asked,
                    reply = ?other, "the ISR did not change");
         }

@@ -37,7 +37,11 @@ impl Placements {
         let mut waiting = self.waiting.lock();
         let keys: Vec<_> = waiting.keys().take(BATCH_MOST).copied().collect();
         keys.into_iter()
-            .filter_map(|key| waiting.remove(&key).map(|directory| (key.0, key.1, directory)))
+            .filter_map(|key| {
+                waiting
+                    .remove(&key)
+                    .map(|directory| (key.0, key.1, directory))
+            })
             .collect()
     }
 

@@ -97,7 +97,10 @@ fn delete_expired(replicas: &ReplicaManager, clock: &Clock) {
     for hosted in replicas.all() {
         let now = clock.now();
         let (before, after) = hosted.with(|partition, effects| {
-            (partition.log().start_offset(), partition.delete_expired(now, effects))
+            (
+                partition.log().start_offset(),
+                partition.delete_expired(now, effects),
+            )
         });
         if after > before {
             debug!(topic = %hosted.topic, partition = hosted.index, start = after.0, "retention moved the start of a log");

@@ -25,7 +25,11 @@ pub struct ProducerIds {
 impl ProducerIds {
     /// Owns no block yet.
     pub fn new(controllers: ControllerClient, membership: Arc<Membership>) -> Self {
-        Self { controllers, membership, block: Mutex::new(0..0) }
+        Self {
+            controllers,
+            membership,
+            block: Mutex::new(0..0),
+        }
     }
 
     /// An id that nobody has. Fails when the block is used up and no controller answers.
@@ -37,11 +41,19 @@ impl ProducerIds {
         let broker_epoch = self.membership.epoch().ok_or_else(|| {
             ControllerError::Unreachable("this broker is not registered yet".to_owned())
         })?;
-        let request = AllocateProducerIdsRequest { broker_id: self.membership.id, broker_epoch };
-        let reply = self.controllers.allocate_producer_ids(&request, PATIENCE).await?;
+        let request = AllocateProducerIdsRequest {
+            broker_id: self.membership.id,
+            broker_epoch,
+        };
+        let reply = self
+            .controllers
+            .allocate_producer_ids(&request, PATIENCE)
+            .await?;
         *block = reply.first.0..reply.first.0 + i64::from(reply.count);
         block.next().map(ProducerId).ok_or_else(|| {
-            ControllerError::Unreachable("the controllers allotted an empty block of producer ids".to_owned())
+            ControllerError::Unreachable(
+                "the controllers allotted an empty block of producer ids".to_owned(),
+            )
         })
     }
 }

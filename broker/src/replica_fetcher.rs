@@ -156,16 +156,13 @@ impl Fetchers {
         }
     }
 
-    /// Lets go of every partition and waits for the tasks, which `stop` must have ended.
-    pub async fn close(&self) {
-        let shared: Vec<Arc<Shared>> = {
-            let mut state = self.state.lock();
-            state.following.clear();
-            state.leaders.drain().map(|(_, shared)| shared).collect()
-        };
+    /// Waits for the tasks, which `stop` must have ended, and lets go of every partition. Blocks.
+    pub fn close(&self) {
         self.tasks.close();
-        self.tasks.wait().await;
-        for shared in shared {
+        self.runtime.block_on(self.tasks.wait());
+        let mut state = self.state.lock();
+        state.following.clear();
+        for (_, shared) in state.leaders.drain() {
             shared.partitions.lock().clear();
         }
     }
@@ -183,7 +180,8 @@ impl Fetchers {
         });
         state.leaders.insert(leader, Arc::clone(&shared));
         let fetcher = LeaderFetcher::new(self, Arc::clone(&shared));
-        self.tasks.spawn_on(fetcher.run(self.stop.clone()), &self.runtime);
+        self.tasks
+            .spawn_on(fetcher.run(self.stop.clone()), &self.runtime);
         shared
     }
 }
@@ -319,9 +317,16 @@ impl LeaderFetcher {
             }
             let (step, flushing) = hosted.with(|partition, _| {
                 let log = partition.log();
-                (partition.next_step(now), log.flushed_end() < log.end_offset())
+                (
+                    partition.next_step(now),
+                    log.flushed_end() < log.end_offset(),
+                )
             });
-            let asked = Asked { hosted: Arc::clone(hosted), epoch: *epoch, step };
+            let asked = Asked {
+                hosted: Arc::clone(hosted),
+                epoch: *epoch,
+                step,
+            };
             match step {
                 FollowerStep::EpochEnd { leader, .. } if leader == self.shared.leader => {
                     wishes.epochs.push(asked);
@@ -355,25 +360,43 @@ impl LeaderFetcher {
         }
         let place = &mut self.lanes[lane];
         place.busy = true;
-        let connection = place.connection.take().filter(|connection| !connection.is_closed());
+        let connection = place
+            .connection
+            .take()
+            .filter(|connection| !connection.is_closed());
         let address = self.shared.address.lock().clone();
         let client_id = format!("broker-{}-fetcher", self.membership.id);
         let request = if lane == EPOCHS_LANE {
             Question::Epochs(self.epochs_request(&asked))
         } else {
-            let wait = if lane == 0 { self.limits.wait_max } else { self.limits.wait_max.min(SECOND_LANE_WAIT) };
+            let wait = if lane == 0 {
+                self.limits.wait_max
+            } else {
+                self.limits.wait_max.min(SECOND_LANE_WAIT)
+            };
             Question::Fetch(self.fetch_request(&asked, wait), wait)
         };
         self.requests.push(Box::pin(async move {
             let (connection, answer) = ask(connection, &address, &client_id, request).await;
-            Returned { lane, asked, connection, answer }
+            Returned {
+                lane,
+                asked,
+                connection,
+                answer,
+            }
         }));
     }
 
     fn fetch_request(&self, asked: &[Asked], wait: Duration) -> FetchRequest {
         let mut topics: Vec<FetchTopic> = Vec::new();
         for one in asked {
-            let FollowerStep::Fetch { offset, last_fetched_epoch, current_leader_epoch, log_start, .. } = one.step
+            let FollowerStep::Fetch {
+                offset,
+                last_fetched_epoch,
+                current_leader_epoch,
+                log_start,
+                ..
+            } = one.step
             else {
                 continue;
             };
@@ -388,7 +411,9 @@ impl LeaderFetcher {
                 ..Default::default()
             };
             match topics.last_mut() {
-                Some(topic) if topic.topic_id == one.hosted.topic_id.0 => topic.partitions.push(partition),
+                Some(topic) if topic.topic_id == one.hosted.topic_id.0 => {
+                    topic.partitions.push(partition)
+                }
                 _ => topics.push(FetchTopic {
                     topic_id: one.hosted.topic_id.0,
                     partitions: vec![partition],
@@ -412,31 +437,47 @@ impl LeaderFetcher {
     fn epochs_request(&self, asked: &[Asked]) -> OffsetForLeaderEpochRequest {
         let mut topics: Vec<OffsetForLeaderTopic> = Vec::new();
         for one in asked {
-            let FollowerStep::EpochEnd { epoch, current_leader_epoch, .. } = one.step else {
+            let FollowerStep::EpochEnd {
+                epoch,
+                current_leader_epoch,
+                ..
+            } = one.step
+            else {
                 continue;
             };
             let partition = OffsetForLeaderPartition {
                 partition: one.hosted.index,
                 current_leader_epoch: current_leader_epoch.0,
                 leader_epoch: epoch.0,
-                ..Default::default()
             };
             match topics.last_mut() {
-                Some(topic) if *topic.topic == *one.hosted.topic => topic.partitions.push(partition),
+                Some(topic) if *topic.topic == *one.hosted.topic => {
+                    topic.partitions.push(partition)
+                }
                 _ => topics.push(OffsetForLeaderTopic {
                     topic: one.hosted.topic.to_string(),
                     partitions: vec![partition],
-                    ..Default::default()
                 }),
             }
         }
-        OffsetForLeaderEpochRequest { replica_id: self.membership.id.0, topics, ..Default::default() }
+        OffsetForLeaderEpochRequest {
+            replica_id: self.membership.id.0,
+            topics,
+        }
     }
 
     /// Hands each partition what the leader said about it.
     fn take(&mut self, returned: Returned) {
-        let Returned { lane, asked, connection, answer } = returned;
-        self.lanes[lane] = Lane { busy: false, connection };
+        let Returned {
+            lane,
+            asked,
+            connection,
+            answer,
+        } = returned;
+        self.lanes[lane] = Lane {
+            busy: false,
+            connection,
+        };
         let asked: Vec<Asked> = asked.into_iter().filter(|one| self.settle(one)).collect();
         match answer {
             Ok(Answer::Fetched(response)) => {
@@ -465,17 +506,28 @@ impl LeaderFetcher {
         if self.under_way.get(&key) == Some(&one.epoch) {
             self.under_way.remove(&key);
         }
-        self.shared.partitions.lock().get(&key).is_some_and(|(_, epoch)| *epoch == one.epoch)
+        self.shared
+            .partitions
+            .lock()
+            .get(&key)
+            .is_some_and(|(_, epoch)| *epoch == one.epoch)
     }
 
     fn take_fetched(&self, asked: &[Asked], response: FetchResponse) {
         if response.error_code != ErrorCode::None.code() {
-            warn!(leader = self.shared.leader.0, error = ErrorCode::from(response.error_code).name(), "a leader refused a whole fetch");
+            warn!(
+                leader = self.shared.leader.0,
+                error = ErrorCode::from(response.error_code).name(),
+                "a leader refused a whole fetch"
+            );
         }
         let mut answers: HashMap<Key, PartitionData> = HashMap::new();
         for topic in response.responses {
             for partition in topic.partitions {
-                answers.insert((TopicId(topic.topic_id), partition.partition_index), partition);
+                answers.insert(
+                    (TopicId(topic.topic_id), partition.partition_index),
+                    partition,
+                );
             }
         }
         for one in asked {
@@ -495,11 +547,17 @@ impl LeaderFetcher {
             let log_start = (data.log_start_offset >= 0).then_some(Offset(data.log_start_offset));
             debug!(topic = %hosted.topic, partition = hosted.index, leader = self.shared.leader.0,
                    error = ErrorCode::from(data.error_code).name(), offset = ticket.offset.0, "a leader refused a fetch");
-            self.failed(hosted, ticket, FetchFailure::from_error(data.error_code, log_start));
+            self.failed(
+                hosted,
+                ticket,
+                FetchFailure::from_error(data.error_code, log_start),
+            );
             return;
         }
-        let diverging = (data.diverging_epoch.end_offset >= 0)
-            .then(|| (LeaderEpoch(data.diverging_epoch.epoch), Offset(data.diverging_epoch.end_offset)));
+        let diverging = (data.diverging_epoch.end_offset >= 0).then_some((
+            LeaderEpoch(data.diverging_epoch.epoch),
+            Offset(data.diverging_epoch.end_offset),
+        ));
         let fetched = Fetched {
             records: data.records.unwrap_or_default(),
             high_watermark: Offset(data.high_watermark),
@@ -528,7 +586,11 @@ impl LeaderFetcher {
             if end.error_code != ErrorCode::None.code() {
                 debug!(topic = %one.hosted.topic, partition = one.hosted.index, leader = self.shared.leader.0,
                        error = ErrorCode::from(end.error_code).name(), "a leader did not say where an epoch ends");
-                self.failed(&one.hosted, &ticket, FetchFailure::from_error(end.error_code, None));
+                self.failed(
+                    &one.hosted,
+                    &ticket,
+                    FetchFailure::from_error(end.error_code, None),
+                );
                 continue;
             }
             let answer = (end.end_offset >= 0)
@@ -559,14 +621,22 @@ async fn ask(
 ) -> (Option<Connection>, Result<Answer, CallError>) {
     let connection = match connection {
         Some(connection) => connection,
-        None => match Connection::connect(address, Some(client_id), Instant::now() + CONNECT_PATIENCE).await {
-            Ok(connection) => connection,
-            Err(error) => return (None, Err(error)),
-        },
+        None => {
+            match Connection::connect(address, Some(client_id), Instant::now() + CONNECT_PATIENCE)
+                .await
+            {
+                Ok(connection) => connection,
+                Err(error) => return (None, Err(error)),
+            }
+        }
     };
     let answer = match question {
         Question::Fetch(request, wait) => connection
-            .call(FETCH_VERSION, &request, Instant::now() + wait + ANSWER_PATIENCE)
+            .call(
+                FETCH_VERSION,
+                &request,
+                Instant::now() + wait + ANSWER_PATIENCE,
+            )
             .await
             .map(Answer::Fetched),
         Question::Epochs(request) => connection

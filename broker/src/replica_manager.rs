@@ -12,7 +12,9 @@ use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId, PartitionIndex, TopicId};
 use kuorum_replication::assignment::Standing;
 use kuorum_replication::{Assignment, Durability, IsrReply};
-use kuorum_storage::{FlushHandle, Flushable, Flusher, FoundLog, Log, LogDirs, RealDir, StorageFailure};
+use kuorum_storage::{
+    FlushHandle, Flushable, Flusher, FoundLog, Log, LogDirs, RealDir, StorageFailure,
+};
 use kuorum_transport::Clock;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
@@ -75,7 +77,10 @@ impl Hosted {
 
     /// Runs `act` under the partition's lock, then carries out the effects it left: submits a flush, queues an ISR
     /// proposal, completes parked produces, wakes parked fetches. Never blocks on a disk flush.
-    pub fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Partition<RealDir>, &mut Effects) -> R) -> R {
+    pub fn with<R>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut Partition<RealDir>, &mut Effects) -> R,
+    ) -> R {
         let mut effects = Effects::default();
         let result = act(&mut self.state.lock(), &mut effects);
         self.carry_out(effects);
@@ -279,7 +284,9 @@ impl ReplicaManager {
             let key = (*topic_id, found.partition);
             match result {
                 Some(true) if !found.known.same_boot => {
-                    opened.after_a_boot.push((Arc::from(found.topic.as_str()), key));
+                    opened
+                        .after_a_boot
+                        .push((Arc::from(found.topic.as_str()), key));
                 }
                 Some(true) => {}
                 Some(false) => opened.damaged.push(key),
@@ -287,17 +294,20 @@ impl ReplicaManager {
                 None => {}
             }
         }
-        info!(logs = found.len(), damaged = opened.damaged.len(), "opened the logs");
+        info!(
+            logs = found.len(),
+            damaged = opened.damaged.len(),
+            "opened the logs"
+        );
         opened
     }
 
     /// Opens one log and says whether it is what it promised to be; `None` if its disk failed.
     fn open_one(self: &Arc<Self>, found: &FoundLog<RealDir>, topic_id: TopicId) -> Option<bool> {
-        let opened = self.tools.log_dirs.open_log(
-            found,
-            Default::default(),
-            self.tools.clock.now(),
-        );
+        let opened =
+            self.tools
+                .log_dirs
+                .open_log(found, Default::default(), self.tools.clock.now());
         let (log, recovery) = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -321,7 +331,14 @@ impl ReplicaManager {
                    high_watermark = found.known.high_watermark.0, "a log ends before its high watermark");
             intact = false;
         }
-        self.host(&found.topic, topic_id, found.partition, found.directory, log, found.known.high_watermark);
+        self.host(
+            &found.topic,
+            topic_id,
+            found.partition,
+            found.directory,
+            log,
+            found.known.high_watermark,
+        );
         Some(intact)
     }
 
@@ -335,13 +352,23 @@ impl ReplicaManager {
         high_watermark: kuorum_protocol::Offset,
     ) -> Arc<Hosted> {
         let topic: Arc<str> = topic.into();
-        let identity = Identity { topic: Arc::clone(&topic), topic_id, index, me: self.me };
+        let identity = Identity {
+            topic: Arc::clone(&topic),
+            topic_id,
+            index,
+            me: self.me,
+        };
         let hosted = Arc::new(Hosted {
             topic,
             topic_id,
             index,
             directory,
-            state: Mutex::new(Partition::new(identity, log, Default::default(), high_watermark)),
+            state: Mutex::new(Partition::new(
+                identity,
+                log,
+                Default::default(),
+                high_watermark,
+            )),
             parked: Mutex::new(Vec::new()),
             fetcher: Mutex::new(None),
             flush: OnceLock::new(),
@@ -350,8 +377,13 @@ impl ReplicaManager {
         });
         let target = Arc::new(FlushTarget(Arc::downgrade(&hosted)));
         let handle = self.tools.flusher.register(target);
-        assert!(hosted.flush.set(handle).is_ok(), "a partition is registered with the flusher once");
-        self.hosted.write().insert((topic_id, index), Arc::clone(&hosted));
+        assert!(
+            hosted.flush.set(handle).is_ok(),
+            "a partition is registered with the flusher once"
+        );
+        self.hosted
+            .write()
+            .insert((topic_id, index), Arc::clone(&hosted));
         hosted
     }
 
@@ -395,10 +427,13 @@ impl ReplicaManager {
     }
 
     fn tell_addresses(&self, image: &MetadataImage) {
-        let addresses = image.brokers().filter(|broker| broker.id != self.me).filter_map(|broker| {
-            let address = broker.listener(crate::context::INTERNAL)?;
-            Some((broker.id, format!("{}:{}", address.host, address.port)))
-        });
+        let addresses = image
+            .brokers()
+            .filter(|broker| broker.id != self.me)
+            .filter_map(|broker| {
+                let address = broker.listener(crate::context::INTERNAL)?;
+                Some((broker.id, format!("{}:{}", address.host, address.port)))
+            });
         self.tools.fetchers.know(addresses);
     }
 
@@ -414,7 +449,11 @@ impl ReplicaManager {
                 .partitions()
                 .filter(|(_, _, partition)| mine(partition))
                 .map(|(topic, index, partition)| {
-                    ((topic.id, index), Arc::from(topic.name.as_str()), Arc::clone(partition))
+                    (
+                        (topic.id, index),
+                        Arc::from(topic.name.as_str()),
+                        Arc::clone(partition),
+                    )
                 })
                 .collect(),
             Some(delta) => delta
@@ -423,7 +462,8 @@ impl ReplicaManager {
                 .filter_map(|key| {
                     let topic = image.topic_by_id(key.0)?;
                     let partition = topic.partition(key.1)?;
-                    mine(partition).then(|| (*key, Arc::from(topic.name.as_str()), Arc::clone(partition)))
+                    mine(partition)
+                        .then(|| (*key, Arc::from(topic.name.as_str()), Arc::clone(partition)))
                 })
                 .collect(),
         }
@@ -465,10 +505,23 @@ impl ReplicaManager {
         in_parallel(&missing, |(key, topic, _)| {
             let settings = TopicSettings::of(image, topic, self.tools.replica_lag_time_max);
             let now = self.tools.clock.now();
-            match self.tools.log_dirs.create_log(topic, key.1, key.0, settings.log, now) {
+            match self
+                .tools
+                .log_dirs
+                .create_log(topic, key.1, key.0, settings.log, now)
+            {
                 Ok((directory, log)) => {
-                    let hosted = self.host(topic, key.0, key.1, directory, log, kuorum_protocol::Offset::ZERO);
-                    hosted.with(|partition, effects| partition.set_terms(settings.terms, now, effects));
+                    let hosted = self.host(
+                        topic,
+                        key.0,
+                        key.1,
+                        directory,
+                        log,
+                        kuorum_protocol::Offset::ZERO,
+                    );
+                    hosted.with(|partition, effects| {
+                        partition.set_terms(settings.terms, now, effects)
+                    });
                     made.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => {
@@ -502,11 +555,17 @@ impl ReplicaManager {
             );
         }
         match partition.leader {
-            Some(leader) if leader != self.me => self.tools.fetchers.follow(hosted, leader, partition.leader_epoch),
+            Some(leader) if leader != self.me => {
+                self.tools
+                    .fetchers
+                    .follow(hosted, leader, partition.leader_epoch)
+            }
             _ => self.tools.fetchers.leave(hosted),
         }
         if partition.directory(self.me) != Some(hosted.directory) {
-            self.tools.placements.push(hosted.topic_id, hosted.index, hosted.directory);
+            self.tools
+                .placements
+                .push(hosted.topic_id, hosted.index, hosted.directory);
         }
     }
 
@@ -534,7 +593,10 @@ impl ReplicaManager {
             hosted.removed.store(true, Ordering::Release);
             self.hosted.write().remove(&hosted.key());
             self.tools.fetchers.leave(hosted);
-            let nobody = Assignment { leader: None, ..known_assignment(hosted) };
+            let nobody = Assignment {
+                leader: None,
+                ..known_assignment(hosted)
+            };
             hosted.with(|partition, effects| partition.go_offline(&nobody, effects));
             let _ = now;
             info!(topic = %hosted.topic, partition = hosted.index, "deleting a log");
@@ -543,7 +605,10 @@ impl ReplicaManager {
         // Files may be many and large; nobody waits for them.
         std::thread::spawn(move || {
             for hosted in gone {
-                let removed = this.tools.log_dirs.remove_log(&hosted.topic, hosted.index, hosted.directory);
+                let removed =
+                    this.tools
+                        .log_dirs
+                        .remove_log(&hosted.topic, hosted.index, hosted.directory);
                 if let Err(error) = removed {
                     warn!(topic = %hosted.topic, partition = hosted.index, cause = %error, "a log could not be deleted");
                 }
@@ -554,7 +619,10 @@ impl ReplicaManager {
     fn change_settings(&self, image: &MetadataImage, delta: Option<&MetadataDelta>) {
         let everywhere = delta.is_none_or(|delta| {
             delta.configs_changed.iter().any(|resource| {
-                matches!(resource, ConfigResource::ClusterDefault | ConfigResource::ControllerFile)
+                matches!(
+                    resource,
+                    ConfigResource::ClusterDefault | ConfigResource::ControllerFile
+                )
             })
         });
         let changed: HashSet<&str> = delta
@@ -576,7 +644,9 @@ impl ReplicaManager {
             }
             let wanted = settings
                 .entry(Arc::clone(&hosted.topic))
-                .or_insert_with(|| TopicSettings::of(image, &hosted.topic, self.tools.replica_lag_time_max))
+                .or_insert_with(|| {
+                    TopicSettings::of(image, &hosted.topic, self.tools.replica_lag_time_max)
+                })
                 .clone();
             hosted.with(|partition, effects| {
                 partition.set_terms(wanted.terms, now, effects);
@@ -619,7 +689,9 @@ impl ReplicaManager {
                 .all(|(known, works)| !works || offline.contains(known));
             error!(%directory, partitions, cause = %failure, "a log directory has failed and is offline until the broker restarts");
             if was_last {
-                error!("no log directory is left; this broker stays fenced. Repair its disks and restart it.");
+                error!(
+                    "no log directory is left; this broker stays fenced. Repair its disks and restart it."
+                );
             }
             self.tools.membership.directory_failed(directory, was_last);
         }
@@ -654,6 +726,8 @@ impl ReplicaManager {
             return;
         };
         let Self { tools, hosted, .. } = this;
+        tools.fetchers.close();
+        tools.proposals.clear();
         tools.flusher.shutdown();
         let hosted: Vec<Arc<Hosted>> = hosted.into_inner().into_values().collect();
         crate::log_maintenance::checkpoint(&tools.log_dirs, &hosted);
@@ -674,7 +748,9 @@ impl ReplicaManager {
             }
         });
         if !all_closed.into_inner() {
-            warn!("some logs could not be closed in an orderly way; they will be checked at the next start");
+            warn!(
+                "some logs could not be closed in an orderly way; they will be checked at the next start"
+            );
             return;
         }
         match Arc::into_inner(tools.log_dirs).map(LogDirs::close) {
@@ -682,7 +758,9 @@ impl ReplicaManager {
             Some(Err(error)) => {
                 warn!(cause = %error, "the log directories could not be marked as cleanly shut down");
             }
-            None => warn!("somebody still uses the log directories; they will be checked at the next start"),
+            None => warn!(
+                "somebody still uses the log directories; they will be checked at the next start"
+            ),
         }
     }
 }
@@ -705,7 +783,10 @@ fn close_one(hosted: Arc<Hosted>) -> bool {
 /// What the partition knows already, as an assignment that names nobody.
 fn known_assignment(hosted: &Arc<Hosted>) -> Assignment {
     let hint = hosted.state.lock().leader_hint();
-    Assignment { leader_epoch: hint.leader_epoch, ..Assignment::default() }
+    Assignment {
+        leader_epoch: hint.leader_epoch,
+        ..Assignment::default()
+    }
 }
 
 /// A partition as replication needs it: what was agreed, and how the brokers of its replicas stand.
@@ -722,7 +803,13 @@ pub fn assignment(image: &MetadataImage, partition: &PartitionImage) -> Assignme
             .iter()
             .filter_map(|id| {
                 let broker = image.broker(*id)?;
-                Some((*id, Standing { broker_epoch: broker.epoch, may_join: broker.is_active() }))
+                Some((
+                    *id,
+                    Standing {
+                        broker_epoch: broker.epoch,
+                        may_join: broker.is_active(),
+                    },
+                ))
             })
             .collect(),
     }
@@ -749,7 +836,11 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
             .collect();
         workers
             .into_iter()
-            .flat_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .flat_map(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
             .collect()
     });
     results.sort_unstable_by_key(|(turn, _)| *turn);

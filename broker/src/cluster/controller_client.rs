@@ -79,11 +79,16 @@ impl ControllerClient {
         me: BrokerId,
         controllers: Vec<ControllerPeer>,
     ) -> Result<Self, reqwest::Error> {
-        assert!(!controllers.is_empty(), "a broker without controllers has nobody to follow");
+        assert!(
+            !controllers.is_empty(),
+            "a broker without controllers has nobody to follow"
+        );
         let http = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(Duration::from_millis(500))
             .tcp_nodelay(true)
+            // Controllers close what is idle for a minute; never send into a connection that is about to go.
+            .pool_idle_timeout(Duration::from_secs(30))
             .build()?;
         let shared = Shared {
             http,
@@ -92,7 +97,9 @@ impl ControllerClient {
             controllers,
             active: watch::Sender::new(None),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
     }
 
     /// Who is believed to be active, and when that belief changes.
@@ -147,7 +154,8 @@ impl ControllerClient {
         request: &AlterPartitionRequest,
         patience: Duration,
     ) -> Result<AlterPartitionReply, ControllerError> {
-        self.call(rpc::PATH_ALTER_PARTITION, request, patience).await
+        self.call(rpc::PATH_ALTER_PARTITION, request, patience)
+            .await
     }
 
     /// Tells where replicas have been placed.
@@ -156,7 +164,8 @@ impl ControllerClient {
         request: &AssignDirectoriesRequest,
         patience: Duration,
     ) -> Result<(), ControllerError> {
-        self.call(rpc::PATH_ASSIGN_DIRECTORIES, request, patience).await
+        self.call(rpc::PATH_ASSIGN_DIRECTORIES, request, patience)
+            .await
     }
 
     /// Asks for a block of producer ids.
@@ -175,7 +184,10 @@ impl ControllerClient {
         request: &SessionRequest,
     ) -> Result<reqwest::Response, ControllerError> {
         let sent = self
-            .addressed(self.shared.http.post(url(controller, rpc::PATH_SESSION)), controller)
+            .addressed(
+                self.shared.http.post(url(controller, rpc::PATH_SESSION)),
+                controller,
+            )
             .json(request)
             .send();
         let response = match tokio::time::timeout(ATTEMPT, sent).await {
@@ -188,7 +200,9 @@ impl ControllerClient {
             return Ok(response);
         }
         match answer::<()>(response).await? {
-            Reply::Ok(()) => Err(ControllerError::Unreachable("the session was not a stream".to_owned())),
+            Reply::Ok(()) => Err(ControllerError::Unreachable(
+                "the session was not a stream".to_owned(),
+            )),
             Reply::Err(refusal) => {
                 self.heed(controller.id, &refusal);
                 Err(refusal.into())
@@ -203,7 +217,9 @@ impl ControllerClient {
         from: i64,
     ) -> Result<reqwest::Response, ControllerError> {
         let address = format!("{}?from={from}", url(controller, rpc::PATH_FEED));
-        let sent = self.addressed(self.shared.http.get(address), controller).send();
+        let sent = self
+            .addressed(self.shared.http.get(address), controller)
+            .send();
         let response = match tokio::time::timeout(ATTEMPT, sent).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(ControllerError::Unreachable(describe(&error))),
@@ -213,7 +229,9 @@ impl ControllerClient {
             return Ok(response);
         }
         match answer::<()>(response).await? {
-            Reply::Ok(()) => Err(ControllerError::Unreachable("the feed was not a stream".to_owned())),
+            Reply::Ok(()) => Err(ControllerError::Unreachable(
+                "the feed was not a stream".to_owned(),
+            )),
             Reply::Err(refusal) => Err(refusal.into()),
         }
     }
@@ -234,7 +252,10 @@ impl ControllerClient {
         loop {
             let controller = &self.shared.controllers[turn];
             let wait = ATTEMPT.min(deadline.saturating_duration_since(Instant::now()));
-            let trouble = match self.attempt::<A>(controller, path, body.clone(), wait).await {
+            let trouble = match self
+                .attempt::<A>(controller, path, body.clone(), wait)
+                .await
+            {
                 Ok(Reply::Ok(reply)) => {
                     self.believe(controller.id);
                     return Ok(reply);
@@ -313,11 +334,16 @@ impl ControllerClient {
     }
 
     fn position(&self, id: u64) -> Option<usize> {
-        self.shared.controllers.iter().position(|peer| peer.id == id)
+        self.shared
+            .controllers
+            .iter()
+            .position(|peer| peer.id == id)
     }
 
     fn believe(&self, id: u64) {
-        self.shared.active.send_if_modified(|active| active.replace(id) != Some(id));
+        self.shared
+            .active
+            .send_if_modified(|active| active.replace(id) != Some(id));
     }
 
     fn doubt(&self, id: u64) {
@@ -348,11 +374,16 @@ fn url(controller: &ControllerPeer, path: &str) -> String {
 
 /// Streams are sent as anything but a JSON document; refusals are one.
 fn is_stream(response: &reqwest::Response) -> bool {
-    let content_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
+    let content_type = response
+        .headers()
+        .get("content-type")
+        .and_then(|value| value.to_str().ok());
     response.status().is_success() && content_type != Some("application/json")
 }
 
-async fn answer<A: DeserializeOwned>(response: reqwest::Response) -> Result<Reply<A>, ControllerError> {
+async fn answer<A: DeserializeOwned>(
+    response: reqwest::Response,
+) -> Result<Reply<A>, ControllerError> {
     let status = response.status();
     let body = response
         .bytes()
@@ -360,7 +391,9 @@ async fn answer<A: DeserializeOwned>(response: reqwest::Response) -> Result<Repl
         .map_err(|error| ControllerError::Unreachable(describe(&error)))?;
     serde_json::from_slice(&body).map_err(|error| {
         let text = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
-        ControllerError::Unreachable(format!("HTTP {status}, unreadable answer ({error}): {text}"))
+        ControllerError::Unreachable(format!(
+            "HTTP {status}, unreadable answer ({error}): {text}"
+        ))
     })
 }
 

@@ -8,9 +8,7 @@ use futures_util::StreamExt;
 use kuorum_metadata::record::Listener;
 use kuorum_metadata::rpc::{HeartbeatRequest, RegisterRequest, SessionRequest};
 use kuorum_protocol::error_code::ErrorCode;
-use kuorum_protocol::{
-    BrokerEpoch, BrokerId, DirectoryId, IncarnationId, PartitionIndex, TopicId,
-};
+use kuorum_protocol::{BrokerEpoch, BrokerId, DirectoryId, IncarnationId, PartitionIndex, TopicId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -91,7 +89,8 @@ impl Membership {
         }
         drop(offline);
         if was_last {
-            self.wants_fence.store(true, std::sync::atomic::Ordering::Relaxed);
+            self.wants_fence
+                .store(true, std::sync::atomic::Ordering::Relaxed);
         }
         self.nudge.notify_one();
     }
@@ -158,14 +157,24 @@ impl Lifecycle {
             let session = CancellationToken::new();
             let holder = tokio::spawn(hold_session(
                 self.controllers.clone(),
-                SessionRequest { broker_id: self.membership.id, broker_epoch: epoch },
+                SessionRequest {
+                    broker_id: self.membership.id,
+                    broker_epoch: epoch,
+                },
                 session.clone(),
             ));
             let ended = self.heartbeats(epoch, &leave).await;
             if matches!(ended, Ended::Left) {
                 // While the stream is still open, so that its end is understood.
-                let request = SessionRequest { broker_id: self.membership.id, broker_epoch: epoch };
-                if let Err(cause) = self.controllers.goodbye(&request, Duration::from_secs(1)).await {
+                let request = SessionRequest {
+                    broker_id: self.membership.id,
+                    broker_epoch: epoch,
+                };
+                if let Err(cause) = self
+                    .controllers
+                    .goodbye(&request, Duration::from_secs(1))
+                    .await
+                {
                     warn!(%cause, "the controllers did not hear the goodbye");
                 }
             }
@@ -175,7 +184,10 @@ impl Lifecycle {
             match ended {
                 Ended::Left => return,
                 Ended::Forgotten => {
-                    warn!(broker_epoch = epoch.0, "the controllers do not know this broker any more; registering anew");
+                    warn!(
+                        broker_epoch = epoch.0,
+                        "the controllers do not know this broker any more; registering anew"
+                    );
                     self.membership.set(Phase::default());
                 }
             }
@@ -211,7 +223,10 @@ impl Lifecycle {
                         not_intact = request.not_intact.len(),
                         "registered"
                     );
-                    self.membership.set(Phase { epoch: Some(reply.broker_epoch), unfenced: false });
+                    self.membership.set(Phase {
+                        epoch: Some(reply.broker_epoch),
+                        unfenced: false,
+                    });
                     return Some(reply.broker_epoch);
                 }
                 Err(error) => error,
@@ -257,19 +272,31 @@ impl Lifecycle {
                 broker_id: self.membership.id,
                 broker_epoch: epoch,
                 metadata_offset: self.cache.offset(),
-                want_fence: self.membership.wants_fence.load(std::sync::atomic::Ordering::Relaxed),
+                want_fence: self
+                    .membership
+                    .wants_fence
+                    .load(std::sync::atomic::Ordering::Relaxed),
                 want_shut_down: leaving_until.is_some(),
                 offline_directories: self.membership.offline_directories(),
             };
             let patience = leaving_until.map_or(self.heartbeat_interval, |until| {
-                until.saturating_duration_since(Instant::now()).min(self.heartbeat_interval)
+                until
+                    .saturating_duration_since(Instant::now())
+                    .min(self.heartbeat_interval)
             });
             match self.controllers.heartbeat(&request, patience).await {
                 Ok(reply) => {
                     if reply.fenced == self.membership.is_unfenced() {
-                        info!(broker_epoch = epoch.0, fenced = reply.fenced, "the controllers changed this broker's state");
+                        info!(
+                            broker_epoch = epoch.0,
+                            fenced = reply.fenced,
+                            "the controllers changed this broker's state"
+                        );
                     }
-                    self.membership.set(Phase { epoch: Some(epoch), unfenced: !reply.fenced });
+                    self.membership.set(Phase {
+                        epoch: Some(epoch),
+                        unfenced: !reply.fenced,
+                    });
                     if leaving_until.is_some() && reply.may_shut_down {
                         info!("the controllers gave leave");
                         return Ended::Left;
@@ -306,7 +333,11 @@ impl Lifecycle {
 
 /// Keeps one session stream open to the active controller. Its unannounced end is how a death is noticed, so after the
 /// death of a controller it is opened anew well within the grace that the next one gives.
-async fn hold_session(controllers: ControllerClient, request: SessionRequest, stop: CancellationToken) {
+async fn hold_session(
+    controllers: ControllerClient,
+    request: SessionRequest,
+    stop: CancellationToken,
+) {
     let mut turn = 0_usize;
     let mut pause = Duration::from_millis(5);
     loop {
@@ -354,11 +385,15 @@ async fn hold_session(controllers: ControllerClient, request: SessionRequest, st
 }
 
 /// The active controller if known (every other try), otherwise one after the other.
-fn peer_to_hold(controllers: &ControllerClient, active: Option<u64>, turn: usize) -> ControllerPeer {
+fn peer_to_hold(
+    controllers: &ControllerClient,
+    active: Option<u64>,
+    turn: usize,
+) -> ControllerPeer {
     let all = controllers.controllers();
     let known = active.and_then(|id| all.iter().find(|peer| peer.id == id));
     match known {
-        Some(peer) if turn % 2 == 0 => peer.clone(),
+        Some(peer) if turn.is_multiple_of(2) => peer.clone(),
         _ => all[turn % all.len()].clone(),
     }
 }

@@ -54,7 +54,8 @@ impl MetadataCache {
 
     /// A controller has said that there is nothing more to tell for now.
     pub fn mark_caught_up(&self) {
-        self.caught_up.send_if_modified(|known| !std::mem::replace(known, true));
+        self.caught_up
+            .send_if_modified(|known| !std::mem::replace(known, true));
     }
 
     /// Waits until a controller has said for the first time that there is nothing more to tell.

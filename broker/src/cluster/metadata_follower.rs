@@ -103,7 +103,7 @@ impl MetadataFollower {
         let active = *self.controllers.active().borrow();
         let position = active.and_then(|id| all.iter().position(|peer| peer.id == id));
         match position {
-            Some(position) if *turn % 2 == 0 => all[position].clone(),
+            Some(position) if turn.is_multiple_of(2) => all[position].clone(),
             _ => all[*turn % all.len()].clone(),
         }
     }
@@ -119,7 +119,9 @@ impl MetadataFollower {
             Err(error) => return Left::Trouble(error.to_string()),
         };
         let mut active = self.controllers.active();
-        let not_the_active = active.borrow_and_update().is_some_and(|id| id != controller.id);
+        let not_the_active = active
+            .borrow_and_update()
+            .is_some_and(|id| id != controller.id);
         let second_thought = tokio::time::sleep(SECOND_THOUGHT);
         tokio::pin!(second_thought);
         let mut registered = self.membership.subscribe();
@@ -188,7 +190,9 @@ impl MetadataFollower {
     }
 
     fn registration_is_in(&self, offset: i64) -> bool {
-        self.membership.epoch().is_some_and(|epoch| offset >= epoch.0)
+        self.membership
+            .epoch()
+            .is_some_and(|epoch| offset >= epoch.0)
     }
 
     /// Registered and caught up, but nothing acted on yet.

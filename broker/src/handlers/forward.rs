@@ -81,7 +81,10 @@ pub async fn create_missing_topics(
             configs: Vec::new(),
         })
         .collect();
-    let create = Command::CreateTopics(CreateTopics { topics, validate_only: false });
+    let create = Command::CreateTopics(CreateTopics {
+        topics,
+        validate_only: false,
+    });
     let reply = match cx.controllers.command(&create, patience).await {
         Ok(CommandReply::CreateTopics(results)) => results,
         Ok(_) => return BTreeMap::new(),

@@ -21,7 +21,10 @@ pub async fn alter_configs(
     _version: i16,
 ) -> AlterConfigsResponse {
     let twice = named_twice(
-        request.resources.iter().map(|resource| (resource.resource_type, resource.resource_name.as_str())),
+        request
+            .resources
+            .iter()
+            .map(|resource| (resource.resource_type, resource.resource_name.as_str())),
     );
     let mut answers: Vec<Option<Outcome>> = Vec::new();
     let mut wanted = Vec::new();
@@ -32,24 +35,39 @@ pub async fn alter_configs(
         }
         match target(resource.resource_type, &resource.resource_name) {
             Ok(target) => {
-                let values = resource.configs.iter().map(|config| (config.name.clone(), config.value.clone()));
-                wanted.push(ReplaceConfigsResource { resource: target, values: values.collect() });
+                let values = resource
+                    .configs
+                    .iter()
+                    .map(|config| (config.name.clone(), config.value.clone()));
+                wanted.push(ReplaceConfigsResource {
+                    resource: target,
+                    values: values.collect(),
+                });
                 answers.push(None);
             }
             Err(outcome) => answers.push(Some(outcome)),
         }
     }
     let mut outcomes = decide(cx, wanted, request.validate_only).await.into_iter();
-    let responses = request.resources.into_iter().zip(answers).map(|(resource, answer)| {
-        let outcome = answer.or_else(|| outcomes.next()).unwrap_or_else(forward::senseless);
-        AlterConfigsResourceResponse {
-            error_code: outcome.error,
-            error_message: outcome.message,
-            resource_type: resource.resource_type,
-            resource_name: resource.resource_name,
-        }
-    });
-    AlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+    let responses = request
+        .resources
+        .into_iter()
+        .zip(answers)
+        .map(|(resource, answer)| {
+            let outcome = answer
+                .or_else(|| outcomes.next())
+                .unwrap_or_else(forward::senseless);
+            AlterConfigsResourceResponse {
+                error_code: outcome.error,
+                error_message: outcome.message,
+                resource_type: resource.resource_type,
+                resource_name: resource.resource_name,
+            }
+        });
+    AlterConfigsResponse {
+        responses: responses.collect(),
+        ..Default::default()
+    }
 }
 
 async fn decide(
@@ -60,7 +78,10 @@ async fn decide(
     if wanted.is_empty() {
         return Vec::new();
     }
-    let replace = Command::ReplaceConfigs(ReplaceConfigs { resources: wanted.clone(), validate_only });
+    let replace = Command::ReplaceConfigs(ReplaceConfigs {
+        resources: wanted.clone(),
+        validate_only,
+    });
     let results = match forward::command(cx, &replace, PATIENCE).await {
         Ok(CommandReply::AlterConfigs(results)) => results,
         Ok(_) => return vec![forward::senseless(); wanted.len()],
@@ -78,7 +99,8 @@ async fn decide(
                     done.iter().all(|resource| {
                         let set = image.configs_of(&resource.resource);
                         resource.values.iter().all(|(name, value)| {
-                            let shown = set.and_then(|set| set.get(stored_name(&resource.resource, name)));
+                            let shown =
+                                set.and_then(|set| set.get(stored_name(&resource.resource, name)));
                             shown.map(|shown| shown.trim()) == value.as_deref().map(str::trim)
                         })
                     })

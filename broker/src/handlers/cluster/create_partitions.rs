@@ -23,15 +23,24 @@ pub async fn create_partitions(
     _version: i16,
 ) -> CreatePartitionsResponse {
     let twice = named_twice(request.topics.iter().map(|topic| topic.name.as_str()));
-    let (refused, asked): (Vec<_>, Vec<_>) =
-        request.topics.iter().partition(|topic| twice.contains(topic.name.as_str()));
+    let (refused, asked): (Vec<_>, Vec<_>) = request
+        .topics
+        .iter()
+        .partition(|topic| twice.contains(topic.name.as_str()));
     let mut results: Vec<CreatePartitionsResult> = Vec::new();
-    for name in refused.iter().map(|topic| &topic.name).collect::<HashSet<_>>() {
+    for name in refused
+        .iter()
+        .map(|topic| &topic.name)
+        .collect::<HashSet<_>>()
+    {
         let outcome = Outcome {
             error: ErrorCode::InvalidRequest.code(),
             message: Some("the request names this topic twice".to_owned()),
         };
-        results.push(CreatePartitionsResult { name: name.clone(), outcome });
+        results.push(CreatePartitionsResult {
+            name: name.clone(),
+            outcome,
+        });
     }
     if !asked.is_empty() {
         let create = Command::CreatePartitions(CreatePartitions {
@@ -61,7 +70,9 @@ pub async fn create_partitions(
             .collect();
         forward::wait_until_shown(cx, |image| {
             grown.iter().all(|(name, count)| {
-                image.topic(name).is_none_or(|topic| topic.partitions.len() >= *count)
+                image
+                    .topic(name)
+                    .is_none_or(|topic| topic.partitions.len() >= *count)
             })
         })
         .await;
@@ -73,7 +84,6 @@ pub async fn create_partitions(
                 name: result.name,
                 error_code: result.outcome.error,
                 error_message: result.outcome.message,
-                ..Default::default()
             })
             .collect(),
         ..Default::default()
@@ -87,7 +97,14 @@ fn wanted(topic: &CreatePartitionsTopic) -> NewPartitions {
         assignments: topic.assignments.as_ref().map(|assignments| {
             assignments
                 .iter()
-                .map(|assignment| assignment.broker_ids.iter().copied().map(BrokerId).collect())
+                .map(|assignment| {
+                    assignment
+                        .broker_ids
+                        .iter()
+                        .copied()
+                        .map(BrokerId)
+                        .collect()
+                })
                 .collect()
         }),
     }

@@ -25,10 +25,16 @@ pub async fn create_topics(
     version: i16,
 ) -> CreateTopicsResponse {
     let twice = named_twice(request.topics.iter().map(|topic| topic.name.as_str()));
-    let (refused, asked): (Vec<_>, Vec<_>) =
-        request.topics.iter().partition(|topic| twice.contains(topic.name.as_str()));
+    let (refused, asked): (Vec<_>, Vec<_>) = request
+        .topics
+        .iter()
+        .partition(|topic| twice.contains(topic.name.as_str()));
     let mut results: Vec<CreateTopicResult> = Vec::new();
-    for name in refused.iter().map(|topic| &topic.name).collect::<HashSet<_>>() {
+    for name in refused
+        .iter()
+        .map(|topic| &topic.name)
+        .collect::<HashSet<_>>()
+    {
         results.push(failure(
             name,
             Outcome {
@@ -44,8 +50,16 @@ pub async fn create_topics(
         });
         match forward::command(cx, &create, forward::patience(request.timeout_ms)).await {
             Ok(CommandReply::CreateTopics(replies)) => results.extend(replies),
-            Ok(_) => results.extend(asked.iter().map(|topic| failure(&topic.name, forward::senseless()))),
-            Err(error) => results.extend(asked.iter().map(|topic| failure(&topic.name, forward::failed(&error)))),
+            Ok(_) => results.extend(
+                asked
+                    .iter()
+                    .map(|topic| failure(&topic.name, forward::senseless())),
+            ),
+            Err(error) => results.extend(
+                asked
+                    .iter()
+                    .map(|topic| failure(&topic.name, forward::failed(&error))),
+            ),
         }
     }
     if !request.validate_only {
@@ -54,11 +68,17 @@ pub async fn create_topics(
             .filter(|result| result.outcome.is_ok())
             .map(|result| result.topic_id)
             .collect();
-        forward::wait_until_shown(cx, |image| made.iter().all(|id| image.topic_by_id(*id).is_some())).await;
+        forward::wait_until_shown(cx, |image| {
+            made.iter().all(|id| image.topic_by_id(*id).is_some())
+        })
+        .await;
     }
     let image = cx.metadata.image();
     CreateTopicsResponse {
-        topics: results.into_iter().map(|result| answer(&image, result, version)).collect(),
+        topics: results
+            .into_iter()
+            .map(|result| answer(&image, result, version))
+            .collect(),
         ..Default::default()
     }
 }
@@ -66,7 +86,10 @@ pub async fn create_topics(
 /// The names that occur more than once.
 pub fn named_twice<'a>(names: impl Iterator<Item = &'a str>) -> HashSet<String> {
     let mut seen = HashSet::new();
-    names.filter(|name| !seen.insert(*name)).map(str::to_owned).collect()
+    names
+        .filter(|name| !seen.insert(*name))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn wanted(topic: &CreatableTopic) -> NewTopic {
@@ -78,10 +101,22 @@ fn wanted(topic: &CreatableTopic) -> NewTopic {
             .assignments
             .iter()
             .map(|assignment| {
-                (assignment.partition_index, assignment.broker_ids.iter().copied().map(BrokerId).collect())
+                (
+                    assignment.partition_index,
+                    assignment
+                        .broker_ids
+                        .iter()
+                        .copied()
+                        .map(BrokerId)
+                        .collect(),
+                )
             })
             .collect(),
-        configs: topic.configs.iter().map(|config| (config.name.clone(), config.value.clone())).collect(),
+        configs: topic
+            .configs
+            .iter()
+            .map(|config| (config.name.clone(), config.value.clone()))
+            .collect(),
     }
 }
 
@@ -106,7 +141,6 @@ fn answer(image: &MetadataImage, result: CreateTopicResult, version: i16) -> Cre
                 read_only: entry.read_only,
                 config_source: entry.source,
                 is_sensitive: false,
-                ..Default::default()
             })
             .collect()
     });

@@ -18,7 +18,9 @@ pub async fn delete_topics(
     version: i16,
 ) -> DeleteTopicsResponse {
     let topics = selected(&request, version);
-    let delete = Command::DeleteTopics(DeleteTopics { topics: topics.clone() });
+    let delete = Command::DeleteTopics(DeleteTopics {
+        topics: topics.clone(),
+    });
     let results = match forward::command(cx, &delete, forward::patience(request.timeout_ms)).await {
         Ok(CommandReply::DeleteTopics(results)) => results,
         Ok(_) => failures(&topics, &forward::senseless()),
@@ -29,16 +31,27 @@ pub async fn delete_topics(
         .filter(|result| result.outcome.is_ok())
         .map(|result| result.topic_id)
         .collect();
-    forward::wait_until_shown(cx, |image| gone.iter().all(|id| image.topic_by_id(*id).is_none())).await;
+    forward::wait_until_shown(cx, |image| {
+        gone.iter().all(|id| image.topic_by_id(*id).is_none())
+    })
+    .await;
     DeleteTopicsResponse {
-        responses: results.into_iter().map(|result| answer(result, version)).collect(),
+        responses: results
+            .into_iter()
+            .map(|result| answer(result, version))
+            .collect(),
         ..Default::default()
     }
 }
 
 fn selected(request: &DeleteTopicsRequest, version: i16) -> Vec<TopicSelector> {
     if version < 6 {
-        return request.topic_names.iter().cloned().map(TopicSelector::Name).collect();
+        return request
+            .topic_names
+            .iter()
+            .cloned()
+            .map(TopicSelector::Name)
+            .collect();
     }
     request
         .topics
@@ -58,17 +71,24 @@ fn failures(topics: &[TopicSelector], outcome: &Outcome) -> Vec<DeleteTopicResul
                 TopicSelector::Name(name) => (Some(name.clone()), TopicId::ZERO),
                 TopicSelector::Id(id) => (None, *id),
             };
-            DeleteTopicResult { name, topic_id, outcome: outcome.clone() }
+            DeleteTopicResult {
+                name,
+                topic_id,
+                outcome: outcome.clone(),
+            }
         })
         .collect()
 }
 
 fn answer(result: DeleteTopicResult, version: i16) -> DeletableTopicResult {
     DeletableTopicResult {
-        name: if version < 6 { Some(result.name.unwrap_or_default()) } else { result.name },
+        name: if version < 6 {
+            Some(result.name.unwrap_or_default())
+        } else {
+            result.name
+        },
         topic_id: result.topic_id.0,
         error_code: result.outcome.error,
         error_message: result.outcome.message,
-        ..Default::default()
     }
 }

@@ -18,10 +18,16 @@ pub async fn describe_cluster(
     request: DescribeClusterRequest,
     _version: i16,
 ) -> DescribeClusterResponse {
-    answer(&cx.metadata.image(), &request, &cx.config.cluster_id, &cx.listener, cx.clock.random())
+    answer(
+        &cx.metadata.image(),
+        &request,
+        &cx.config.cluster_id,
+        &cx.listener,
+        cx.clock.random(),
+    )
 }
 
-fn answer(
+pub(super) fn answer(
     image: &MetadataImage,
     request: &DescribeClusterRequest,
     cluster_id: &str,
@@ -37,8 +43,14 @@ fn answer(
     };
     if request.endpoint_type != BROKERS && request.endpoint_type != 0 {
         let (error, message) = match request.endpoint_type {
-            2 => (ErrorCode::MismatchedEndpointType, "this is a broker, not a controller"),
-            _ => (ErrorCode::UnsupportedEndpointType, "there is no such endpoint type"),
+            2 => (
+                ErrorCode::MismatchedEndpointType,
+                "this is a broker, not a controller",
+            ),
+            _ => (
+                ErrorCode::UnsupportedEndpointType,
+                "there is no such endpoint type",
+            ),
         };
         return DescribeClusterResponse {
             error_code: error.code(),
@@ -49,7 +61,10 @@ fn answer(
     let in_service = view::nodes_in_service(image, listener);
     let controller_id = view::controller_id(&in_service, draw);
     let nodes = if request.include_fenced_brokers {
-        image.brokers().filter_map(|broker| view::node(broker, listener)).collect()
+        image
+            .brokers()
+            .filter_map(|broker| view::node(broker, listener))
+            .collect()
     } else {
         in_service
     };
@@ -63,7 +78,6 @@ fn answer(
                 port: node.port,
                 rack: node.rack,
                 is_fenced: node.fenced,
-                ..Default::default()
             })
             .collect(),
         cluster_authorized_operations: if request.include_cluster_authorized_operations {

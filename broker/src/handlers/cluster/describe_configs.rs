@@ -31,7 +31,10 @@ pub async fn describe_configs(
     _version: i16,
 ) -> DescribeConfigsResponse {
     let image = cx.metadata.image();
-    let this = ThisBroker { id: cx.membership.id.0, file: &cx.config.given };
+    let this = ThisBroker {
+        id: cx.membership.id.0,
+        file: &cx.config.given,
+    };
     DescribeConfigsResponse {
         results: request
             .resources
@@ -87,12 +90,14 @@ fn values(
     let name = resource.resource_name.as_str();
     match resource.resource_type {
         resource_type::TOPIC if image.topic(name).is_some() => Ok(image.describe_topic(name)),
-        resource_type::TOPIC if view::is_valid_topic_name(name) => {
-            Err((ErrorCode::UnknownTopicOrPartition, format!("there is no topic {name}")))
-        }
-        resource_type::TOPIC => {
-            Err((ErrorCode::InvalidTopicException, format!("{name} is not a topic's name")))
-        }
+        resource_type::TOPIC if view::is_valid_topic_name(name) => Err((
+            ErrorCode::UnknownTopicOrPartition,
+            format!("there is no topic {name}"),
+        )),
+        resource_type::TOPIC => Err((
+            ErrorCode::InvalidTopicException,
+            format!("{name} is not a topic's name"),
+        )),
         // The cluster's default: what was set there, and nothing else.
         resource_type::BROKER if name.is_empty() => {
             let set = image.configs_of(&ConfigResource::ClusterDefault);
@@ -107,7 +112,10 @@ fn values(
         }
         resource_type::BROKER => Err((
             ErrorCode::InvalidRequest,
-            format!("this is broker {}, which cannot describe broker {name}", this.id),
+            format!(
+                "this is broker {}, which cannot describe broker {name}",
+                this.id
+            ),
         )),
         // Nothing of the kind can be set yet.
         resource_type::CLIENT_METRICS | resource_type::GROUP => Ok(Vec::new()),
@@ -129,9 +137,15 @@ fn entry(value: EffectiveValue, request: &DescribeConfigsRequest) -> DescribeCon
         read_only: value.read_only,
         config_source: value.source as i8,
         is_sensitive: false,
-        synonyms: if request.include_synonyms { synonyms.collect() } else { Vec::new() },
+        synonyms: if request.include_synonyms {
+            synonyms.collect()
+        } else {
+            Vec::new()
+        },
         config_type: value.key.kind.wire_type(),
-        documentation: request.include_documentation.then(|| value.key.doc.to_owned()),
+        documentation: request
+            .include_documentation
+            .then(|| value.key.doc.to_owned()),
         value: value.value,
     }
 }

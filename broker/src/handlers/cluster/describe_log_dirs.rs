@@ -21,28 +21,48 @@ pub async fn describe_log_dirs(
     let wanted: Option<HashSet<(&str, i32)>> = request.topics.as_ref().map(|topics| {
         topics
             .iter()
-            .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic.as_str(), *index)))
+            .flat_map(|topic| {
+                topic
+                    .partitions
+                    .iter()
+                    .map(|index| (topic.topic.as_str(), *index))
+            })
             .collect()
     });
-    let mut found: BTreeMap<DirectoryId, BTreeMap<String, Vec<DescribeLogDirsPartition>>> = BTreeMap::new();
+    let mut found: BTreeMap<DirectoryId, BTreeMap<String, Vec<DescribeLogDirsPartition>>> =
+        BTreeMap::new();
     for hosted in cx.replicas.all() {
-        if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&(&*hosted.topic, hosted.index))) {
+        if wanted
+            .as_ref()
+            .is_some_and(|wanted| !wanted.contains(&(&*hosted.topic, hosted.index)))
+        {
             continue;
         }
         let (size, lag) = hosted.with(|partition, _| {
             let log = partition.log();
-            (log.size_bytes(), partition.high_watermark().0 - log.end_offset().0)
+            (
+                log.size_bytes(),
+                partition.high_watermark().0 - log.end_offset().0,
+            )
         });
         let topics = found.entry(hosted.directory).or_default();
-        topics.entry(hosted.topic.to_string()).or_default().push(DescribeLogDirsPartition {
-            partition_index: hosted.index,
-            partition_size: i64::try_from(size).unwrap_or(i64::MAX),
-            offset_lag: lag.max(0),
-            is_future_key: false,
-        });
+        topics
+            .entry(hosted.topic.to_string())
+            .or_default()
+            .push(DescribeLogDirsPartition {
+                partition_index: hosted.index,
+                partition_size: i64::try_from(size).unwrap_or(i64::MAX),
+                offset_lag: lag.max(0),
+                is_future_key: false,
+            });
     }
     let offline = cx.membership.offline_directories();
-    let directories = cx.replicas.log_dirs().directories().into_iter().zip(&cx.config.log_dirs);
+    let directories = cx
+        .replicas
+        .log_dirs()
+        .directories()
+        .into_iter()
+        .zip(&cx.config.log_dirs);
     let results = directories.map(|((directory, works), path)| {
         let error = if works && !offline.contains(&directory) {
             ErrorCode::None
@@ -50,10 +70,14 @@ pub async fn describe_log_dirs(
             ErrorCode::KafkaStorageError
         };
         let (total_bytes, usable_bytes) = room(path);
-        let topics = found.remove(&directory).unwrap_or_default().into_iter().map(|(name, mut partitions)| {
-            partitions.sort_unstable_by_key(|partition| partition.partition_index);
-            DescribeLogDirsTopic { name, partitions }
-        });
+        let topics = found
+            .remove(&directory)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(name, mut partitions)| {
+                partitions.sort_unstable_by_key(|partition| partition.partition_index);
+                DescribeLogDirsTopic { name, partitions }
+            });
         DescribeLogDirsResult {
             error_code: error.code(),
             log_dir: path.display().to_string(),
@@ -62,7 +86,10 @@ pub async fn describe_log_dirs(
             usable_bytes,
         }
     });
-    DescribeLogDirsResponse { results: results.collect(), ..Default::default() }
+    DescribeLogDirsResponse {
+        results: results.collect(),
+        ..Default::default()
+    }
 }
 
 /// The size of a directory's file system, and how much of it may still be written; −1 if nobody knows.
@@ -70,6 +97,7 @@ fn room(path: &Path) -> (i64, i64) {
     let Ok(stat) = rustix::fs::statvfs(path) else {
         return (-1, -1);
     };
-    let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(stat.f_frsize)).unwrap_or(i64::MAX);
+    let bytes =
+        |blocks: u64| i64::try_from(blocks.saturating_mul(stat.f_frsize)).unwrap_or(i64::MAX);
     (bytes(stat.f_blocks), bytes(stat.f_bavail))
 }

@@ -26,7 +26,7 @@ pub async fn describe_topic_partitions(
     answer(&cx.metadata.image(), &request, &cx.listener)
 }
 
-fn answer(
+pub(super) fn answer(
     image: &MetadataImage,
     request: &DescribeTopicPartitionsRequest,
     listener: &str,
@@ -62,7 +62,11 @@ fn answer(
             break;
         }
     }
-    DescribeTopicPartitionsResponse { topics, next_cursor: next, ..Default::default() }
+    DescribeTopicPartitionsResponse {
+        topics,
+        next_cursor: next,
+        ..Default::default()
+    }
 }
 
 /// The topics to look at, by name, from the cursor on. No topics named means all of them.
@@ -70,18 +74,33 @@ fn wanted<'a>(
     image: &'a MetadataImage,
     request: &DescribeTopicPartitionsRequest,
 ) -> BTreeMap<String, Option<&'a Arc<TopicImage>>> {
-    let from = request.cursor.as_ref().map_or("", |cursor: &Cursor| cursor.topic_name.as_str());
+    let from = request
+        .cursor
+        .as_ref()
+        .map_or("", |cursor: &Cursor| cursor.topic_name.as_str());
     let mut wanted = BTreeMap::new();
     if request.topics.is_empty() {
-        wanted.extend(image.topics().map(|topic| (topic.name.clone(), Some(topic))));
+        wanted.extend(
+            image
+                .topics()
+                .map(|topic| (topic.name.clone(), Some(topic))),
+        );
     } else {
-        wanted.extend(request.topics.iter().map(|topic| (topic.name.clone(), image.topic(&topic.name))));
+        wanted.extend(
+            request
+                .topics
+                .iter()
+                .map(|topic| (topic.name.clone(), image.topic(&topic.name))),
+        );
     }
     wanted.split_off(from)
 }
 
 fn cursor_at(topic: &str, partition: i32) -> CursorResponse {
-    CursorResponse { topic_name: topic.to_owned(), partition_index: partition }
+    CursorResponse {
+        topic_name: topic.to_owned(),
+        partition_index: partition,
+    }
 }
 
 fn unknown(name: &str) -> DescribeTopicPartitionsResponseTopic {

@@ -19,17 +19,29 @@ pub async fn elect_leaders(
     request: ElectLeadersRequest,
     version: i16,
 ) -> ElectLeadersResponse {
-    let kind = if version == 0 { 0 } else { request.election_type };
+    let kind = if version == 0 {
+        0
+    } else {
+        request.election_type
+    };
     let Some(election) = ElectionType::from_wire(kind) else {
         return refused(ErrorCode::InvalidRequest.code());
     };
     let partitions = request.topic_partitions.as_ref().map(|topics| {
         topics
             .iter()
-            .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic.clone(), *index)))
+            .flat_map(|topic| {
+                topic
+                    .partitions
+                    .iter()
+                    .map(|index| (topic.topic.clone(), *index))
+            })
             .collect()
     });
-    let elect = Command::ElectLeaders(ElectLeaders { election, partitions });
+    let elect = Command::ElectLeaders(ElectLeaders {
+        election,
+        partitions,
+    });
     match forward::command(cx, &elect, forward::patience(request.timeout_ms)).await {
         Ok(CommandReply::ElectLeaders(results)) => ElectLeadersResponse {
             replica_election_results: by_topic(results),
@@ -41,20 +53,29 @@ pub async fn elect_leaders(
 }
 
 fn refused(error_code: i16) -> ElectLeadersResponse {
-    ElectLeadersResponse { error_code, ..Default::default() }
+    ElectLeadersResponse {
+        error_code,
+        ..Default::default()
+    }
 }
 
 fn by_topic(results: Vec<ElectLeadersResult>) -> Vec<ReplicaElectionResult> {
     let mut topics: BTreeMap<String, Vec<PartitionResult>> = BTreeMap::new();
     for result in results {
-        topics.entry(result.topic).or_default().push(PartitionResult {
-            partition_id: result.partition,
-            error_code: result.outcome.error,
-            error_message: result.outcome.message,
-        });
+        topics
+            .entry(result.topic)
+            .or_default()
+            .push(PartitionResult {
+                partition_id: result.partition,
+                error_code: result.outcome.error,
+                error_message: result.outcome.message,
+            });
     }
     topics
         .into_iter()
-        .map(|(topic, partition_result)| ReplicaElectionResult { topic, partition_result })
+        .map(|(topic, partition_result)| ReplicaElectionResult {
+            topic,
+            partition_result,
+        })
         .collect()
 }

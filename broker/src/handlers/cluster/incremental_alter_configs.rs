@@ -33,7 +33,10 @@ pub async fn incremental_alter_configs(
     _version: i16,
 ) -> IncrementalAlterConfigsResponse {
     let twice = named_twice(
-        request.resources.iter().map(|resource| (resource.resource_type, resource.resource_name.as_str())),
+        request
+            .resources
+            .iter()
+            .map(|resource| (resource.resource_type, resource.resource_name.as_str())),
     );
     let mut answers: Vec<Option<Outcome>> = Vec::new();
     let mut wanted = Vec::new();
@@ -53,16 +56,25 @@ pub async fn incremental_alter_configs(
     }
     let outcomes = decide(cx, wanted, request.validate_only).await;
     let mut outcomes = outcomes.into_iter();
-    let responses = request.resources.into_iter().zip(answers).map(|(resource, answer)| {
-        let outcome = answer.or_else(|| outcomes.next()).unwrap_or_else(forward::senseless);
-        AlterConfigsResourceResponse {
-            error_code: outcome.error,
-            error_message: outcome.message,
-            resource_type: resource.resource_type,
-            resource_name: resource.resource_name,
-        }
-    });
-    IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+    let responses = request
+        .resources
+        .into_iter()
+        .zip(answers)
+        .map(|(resource, answer)| {
+            let outcome = answer
+                .or_else(|| outcomes.next())
+                .unwrap_or_else(forward::senseless);
+            AlterConfigsResourceResponse {
+                error_code: outcome.error,
+                error_message: outcome.message,
+                resource_type: resource.resource_type,
+                resource_name: resource.resource_name,
+            }
+        });
+    IncrementalAlterConfigsResponse {
+        responses: responses.collect(),
+        ..Default::default()
+    }
 }
 
 /// The outcomes of what was forwarded, in its order.
@@ -70,7 +82,10 @@ async fn decide(cx: &Context, wanted: Vec<WantedResource>, validate_only: bool) 
     if wanted.is_empty() {
         return Vec::new();
     }
-    let alter = Command::AlterConfigs(AlterConfigs { resources: wanted.clone(), validate_only });
+    let alter = Command::AlterConfigs(AlterConfigs {
+        resources: wanted.clone(),
+        validate_only,
+    });
     let results = match forward::command(cx, &alter, PATIENCE).await {
         Ok(CommandReply::AlterConfigs(results)) => results,
         Ok(_) => return vec![forward::senseless(); wanted.len()],
@@ -82,9 +97,17 @@ async fn decide(cx: &Context, wanted: Vec<WantedResource>, validate_only: bool) 
             .zip(&results)
             .filter_map(|(resource, result)| result.outcome.is_ok().then_some(resource))
             .collect();
-        cx.metadata.wait_until(|image| done.iter().all(|resource| shows(image, resource)), SIGHT).await;
+        cx.metadata
+            .wait_until(
+                |image| done.iter().all(|resource| shows(image, resource)),
+                SIGHT,
+            )
+            .await;
     }
-    results.into_iter().map(|result: AlterConfigsResult| result.outcome).collect()
+    results
+        .into_iter()
+        .map(|result: AlterConfigsResult| result.outcome)
+        .collect()
 }
 
 /// Whether the image shows a change of values. What was appended or subtracted is not looked for.
@@ -93,7 +116,9 @@ fn shows(image: &MetadataImage, changed: &WantedResource) -> bool {
     changed.ops.iter().all(|op| {
         let value = set.and_then(|set| set.get(stored_name(&changed.resource, &op.name)));
         match op.kind {
-            ConfigOpKind::Set => value.map(|value| value.trim()) == op.value.as_deref().map(str::trim),
+            ConfigOpKind::Set => {
+                value.map(|value| value.trim()) == op.value.as_deref().map(str::trim)
+            }
             ConfigOpKind::Delete => value.is_none(),
             ConfigOpKind::Append | ConfigOpKind::Subtract => true,
         }
@@ -115,11 +140,22 @@ fn read(resource: &AlterConfigsResource) -> Result<WantedResource, Outcome> {
         if !seen.insert(config.name.as_str()) {
             return Err(refusal(&format!("{} is changed twice", config.name)));
         }
-        let kind = ConfigOpKind::from_wire(config.config_operation)
-            .ok_or_else(|| refusal(&format!("there is no operation {}", config.config_operation)))?;
-        Ok(ConfigOp { name: config.name.clone(), kind, value: config.value.clone() })
+        let kind = ConfigOpKind::from_wire(config.config_operation).ok_or_else(|| {
+            refusal(&format!(
+                "there is no operation {}",
+                config.config_operation
+            ))
+        })?;
+        Ok(ConfigOp {
+            name: config.name.clone(),
+            kind,
+            value: config.value.clone(),
+        })
     });
-    Ok(WantedResource { resource: target, ops: ops.collect::<Result<_, _>>()? })
+    Ok(WantedResource {
+        resource: target,
+        ops: ops.collect::<Result<_, _>>()?,
+    })
 }
 
 /// What can be configured through the wire: topics, single brokers, and with an empty name the whole cluster.
@@ -131,13 +167,18 @@ pub fn target(kind: i8, name: &str) -> Result<ConfigResource, Outcome> {
             .parse()
             .map(|id| ConfigResource::Broker(BrokerId(id)))
             .map_err(|_| refusal(&format!("{name} is not a broker's number"))),
-        other => Err(refusal(&format!("resources of type {other} cannot be configured here"))),
+        other => Err(refusal(&format!(
+            "resources of type {other} cannot be configured here"
+        ))),
     }
 }
 
 /// INVALID_REQUEST, and why.
 pub fn refusal(message: &str) -> Outcome {
-    Outcome { error: ErrorCode::InvalidRequest.code(), message: Some(message.to_owned()) }
+    Outcome {
+        error: ErrorCode::InvalidRequest.code(),
+        message: Some(message.to_owned()),
+    }
 }
 
 /// The resources that occur more than once.

@@ -19,7 +19,11 @@ pub async fn init_producer_id(
         Some(_) => return refused(ErrorCode::UnsupportedVersion),
     }
     match cx.producer_ids.next().await {
-        Ok(id) => InitProducerIdResponse { producer_id: id.0, producer_epoch: 0, ..Default::default() },
+        Ok(id) => InitProducerIdResponse {
+            producer_id: id.0,
+            producer_epoch: 0,
+            ..Default::default()
+        },
         Err(error) => {
             warn!(cause = %error, "no producer id could be had");
             // Clients ask again; they would give up on most other codes.

@@ -41,18 +41,32 @@ fn answer(
             ..Default::default()
         };
     }
-    let resource = |kind: i8, name: String| ConfigResource { resource_type: kind, resource_name: name };
+    let resource = |kind: i8, name: String| ConfigResource {
+        resource_type: kind,
+        resource_name: name,
+    };
     let mut found = Vec::new();
     for kind in types {
         match *kind {
             resource_type::TOPIC => {
-                found.extend(image.topics().map(|topic| resource(*kind, topic.name.clone())));
+                found.extend(
+                    image
+                        .topics()
+                        .map(|topic| resource(*kind, topic.name.clone())),
+                );
             }
             resource_type::BROKER | resource_type::BROKER_LOGGER => {
-                found.extend(image.brokers().map(|broker| resource(*kind, broker.id.to_string())));
+                found.extend(
+                    image
+                        .brokers()
+                        .map(|broker| resource(*kind, broker.id.to_string())),
+                );
             }
             _ => {}
         }
     }
-    ListConfigResourcesResponse { config_resources: found, ..Default::default() }
+    ListConfigResourcesResponse {
+        config_resources: found,
+        ..Default::default()
+    }
 }

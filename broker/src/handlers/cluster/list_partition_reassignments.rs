@@ -36,17 +36,23 @@ fn answer(
         if idle || !asked_for(&topic.name, index) {
             continue;
         }
-        moving.entry(&topic.name).or_default().push(OngoingPartitionReassignment {
-            partition_index: index,
-            replicas: view::numbers(&partition.replicas),
-            adding_replicas: view::numbers(&partition.adding_replicas),
-            removing_replicas: view::numbers(&partition.removing_replicas),
-        });
+        moving
+            .entry(&topic.name)
+            .or_default()
+            .push(OngoingPartitionReassignment {
+                partition_index: index,
+                replicas: view::numbers(&partition.replicas),
+                adding_replicas: view::numbers(&partition.adding_replicas),
+                removing_replicas: view::numbers(&partition.removing_replicas),
+            });
     }
     ListPartitionReassignmentsResponse {
         topics: moving
             .into_iter()
-            .map(|(name, partitions)| OngoingTopicReassignment { name: name.to_owned(), partitions })
+            .map(|(name, partitions)| OngoingTopicReassignment {
+                name: name.to_owned(),
+                partitions,
+            })
             .collect(),
         ..Default::default()
     }

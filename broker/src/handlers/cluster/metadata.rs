@@ -46,7 +46,7 @@ pub async fn metadata(cx: &Context, request: MetadataRequest, version: i16) -> M
 
 /// What a request asks, whatever its version.
 #[derive(Debug)]
-struct Question {
+pub(super) struct Question {
     wanted: Wanted,
     may_create: bool,
     topic_operations: bool,
@@ -64,21 +64,24 @@ enum Subject {
     Name(String),
     Id(TopicId),
     /// What this version cannot ask.
-    Nonsense { name: Option<String>, id: TopicId },
+    Nonsense {
+        name: Option<String>,
+        id: TopicId,
+    },
 }
 
 /// What of the answer does not come from the image.
 #[derive(Debug)]
-struct Cluster<'a> {
-    id: &'a str,
-    listener: &'a str,
-    draw: u64,
+pub(super) struct Cluster<'a> {
+    pub(super) id: &'a str,
+    pub(super) listener: &'a str,
+    pub(super) draw: u64,
     /// Topics that could not be made, and why.
-    refused: &'a BTreeMap<String, ErrorCode>,
+    pub(super) refused: &'a BTreeMap<String, ErrorCode>,
 }
 
 impl Question {
-    fn read(request: &MetadataRequest, version: i16) -> Self {
+    pub(super) fn read(request: &MetadataRequest, version: i16) -> Self {
         let wanted = match &request.topics {
             None => Wanted::Everything,
             Some(topics) if topics.is_empty() && version == 0 => Wanted::Everything,
@@ -90,8 +93,13 @@ impl Question {
                         match &topic.name {
                             Some(name) if id.is_zero() => Subject::Name(name.clone()),
                             None if !id.is_zero() && version >= 12 => Subject::Id(id),
-                            name if version >= 12 && !id.is_zero() && name.is_some() => Subject::Id(id),
-                            name => Subject::Nonsense { name: name.clone(), id },
+                            name if version >= 12 && !id.is_zero() && name.is_some() => {
+                                Subject::Id(id)
+                            }
+                            name => Subject::Nonsense {
+                                name: name.clone(),
+                                id,
+                            },
                         }
                     })
                     .collect(),
@@ -116,10 +124,18 @@ impl Question {
         })
     }
 
-    fn answer(&self, image: &MetadataImage, cluster: &Cluster<'_>, version: i16) -> MetadataResponse {
+    pub(super) fn answer(
+        &self,
+        image: &MetadataImage,
+        cluster: &Cluster<'_>,
+        version: i16,
+    ) -> MetadataResponse {
         let nodes = view::nodes_in_service(image, cluster.listener);
         let topics = match &self.wanted {
-            Wanted::Everything => image.topics().map(|topic| self.topic(image, topic, cluster, version)).collect(),
+            Wanted::Everything => image
+                .topics()
+                .map(|topic| self.topic(image, topic, cluster, version))
+                .collect(),
             Wanted::These(subjects) => subjects
                 .iter()
                 .map(|subject| self.subject(image, subject, cluster, version))
@@ -135,7 +151,6 @@ impl Question {
                     host: node.host,
                     port: node.port,
                     rack: node.rack,
-                    ..Default::default()
                 })
                 .collect(),
             topics,
@@ -171,7 +186,11 @@ impl Question {
         MetadataResponseTopic {
             error_code: error.code(),
             // Only the newest versions can say that there is no name.
-            name: if version < 12 { Some(name.unwrap_or_default()) } else { name },
+            name: if version < 12 {
+                Some(name.unwrap_or_default())
+            } else {
+                name
+            },
             topic_id: id.0,
             topic_authorized_operations: view::OPERATIONS_NOT_ASKED,
             ..Default::default()
@@ -200,7 +219,6 @@ impl Question {
                 replica_nodes: seen.replicas,
                 isr_nodes: seen.isr,
                 offline_replicas: seen.offline,
-                ..Default::default()
             }
         });
         MetadataResponseTopic {
@@ -214,7 +232,6 @@ impl Question {
             } else {
                 view::OPERATIONS_NOT_ASKED
             },
-            ..Default::default()
         }
     }
 }
@@ -224,5 +241,9 @@ fn missing(name: &str, cluster: &Cluster<'_>) -> ErrorCode {
     if !view::is_valid_topic_name(name) {
         return ErrorCode::InvalidTopicException;
     }
-    cluster.refused.get(name).copied().unwrap_or(ErrorCode::UnknownTopicOrPartition)
+    cluster
+        .refused
+        .get(name)
+        .copied()
+        .unwrap_or(ErrorCode::UnknownTopicOrPartition)
 }

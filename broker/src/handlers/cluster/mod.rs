@@ -20,3 +20,6 @@ pub mod incremental_alter_configs;
 pub mod init_producer_id;
 
 mod view;
+
+#[cfg(test)]
+mod tests;

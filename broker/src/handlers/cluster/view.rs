@@ -82,7 +82,11 @@ pub struct PartitionView {
 }
 
 /// Looks at a partition through `listener`.
-pub fn partition(image: &MetadataImage, partition: &PartitionImage, listener: &str) -> PartitionView {
+pub fn partition(
+    image: &MetadataImage,
+    partition: &PartitionImage,
+    listener: &str,
+) -> PartitionView {
     let in_service = |id: BrokerId| image.broker(id).filter(|broker| !broker.fenced);
     let (error, leader) = match partition.leader {
         None => (ErrorCode::LeaderNotAvailable, BrokerId::NONE),
@@ -120,5 +124,7 @@ pub fn is_valid_topic_name(name: &str) -> bool {
         && name.len() <= 249
         && name != "."
         && name != ".."
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
