@@ -1,1 +1,6 @@
-//! (being built)
+//! Proofs: a seeded simulation of replication and elections, stories with real processes, and the checks both end with.
+//! Law: a check compares what was promised with what is there, and knows nothing of how it came about.
+
+pub mod admin;
+pub mod cluster;
+pub mod history;

@@ -1,0 +1,182 @@
+//! The HTTP admin API of a cluster under test: whichever controller answers.
+//! Law: every call has a deadline, and is asked of another controller when one does not answer.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use kuorum_admin_api::{Broker, BrokerState, CreateTopic, Health, Page, Partition, PartitionPage};
+use kuorum_protocol::PartitionIndex;
+use serde::de::DeserializeOwned;
+
+const CALL: Duration = Duration::from_secs(5);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+
+/// Asks the controllers of one cluster.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    controllers: Vec<String>,
+    http: reqwest::Client,
+}
+
+impl Admin {
+    /// `controllers` are URLs, as `make env` prints them.
+    ///
+    /// # Errors
+    /// When no HTTP client can be made.
+    pub fn new(controllers: Vec<String>) -> Result<Self> {
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .connect_timeout(Duration::from_millis(500))
+            .timeout(CALL)
+            .build()?;
+        Ok(Self { controllers, http })
+    }
+
+    /// Makes a topic, and waits until every partition of it is led.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn create_topic(
+        &self,
+        name: &str,
+        partitions: i32,
+        configs: &[(&str, &str)],
+    ) -> Result<()> {
+        let topic = CreateTopic {
+            name: name.to_owned(),
+            partitions: Some(partitions),
+            replication_factor: Some(3),
+            configs: configs
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect::<BTreeMap<_, _>>(),
+            dry_run: false,
+        };
+        let body = serde_json::to_vec(&topic)?;
+        let mut problem = String::new();
+        for controller in &self.controllers {
+            let url = format!("{controller}/api/v1/topics");
+            let call = self
+                .http
+                .post(url)
+                .header("content-type", "application/json");
+            match call.body(body.clone()).send().await {
+                Ok(answer) if answer.status().is_success() => {
+                    return self
+                        .wait_until(
+                            Duration::from_secs(30),
+                            &format!("{name} is led"),
+                            async || {
+                                let all = self.partitions(name).await?;
+                                Ok(all.len() == partitions as usize
+                                    && all.iter().all(|partition| partition.leader.is_some()))
+                            },
+                        )
+                        .await;
+                }
+                Ok(answer) => problem = answer.text().await.unwrap_or_default(),
+                Err(unreachable) => problem = unreachable.to_string(),
+            }
+        }
+        bail!("could not create {name}: {problem}")
+    }
+
+    /// Every partition of a topic.
+    ///
+    /// # Errors
+    /// When no controller answers.
+    pub async fn partitions(&self, topic: &str) -> Result<Vec<Partition>> {
+        let path = format!("/api/v1/topics/{topic}/partitions?page_size=1000");
+        Ok(self.get::<PartitionPage>(&path).await?.items)
+    }
+
+    /// One partition.
+    ///
+    /// # Errors
+    /// When no controller answers, or there is none of that number.
+    pub async fn partition(&self, topic: &str, index: PartitionIndex) -> Result<Partition> {
+        let all = self.partitions(topic).await?;
+        all.into_iter()
+            .find(|partition| partition.partition == index)
+            .with_context(|| format!("{topic} has no partition {index}"))
+    }
+
+    /// Every broker.
+    ///
+    /// # Errors
+    /// When no controller answers.
+    pub async fn brokers(&self) -> Result<Vec<Broker>> {
+        Ok(self.get::<Page<Broker>>("/api/v1/brokers").await?.items)
+    }
+
+    /// What ails the cluster.
+    ///
+    /// # Errors
+    /// When no controller answers.
+    pub async fn health(&self) -> Result<Health> {
+        self.get("/api/v1/cluster/health").await
+    }
+
+    /// Waits until all three brokers are active and every replica is in sync again.
+    ///
+    /// # Errors
+    /// When that takes longer than `limit`.
+    pub async fn wait_until_whole(&self, topic: &str, limit: Duration) -> Result<()> {
+        self.wait_until(limit, "all replicas are in sync", async || {
+            let brokers = self.brokers().await?;
+            let active = brokers
+                .iter()
+                .filter(|broker| broker.state == BrokerState::Active);
+            let partitions = self.partitions(topic).await?;
+            Ok(active.count() == 3
+                && partitions
+                    .iter()
+                    .all(|p| p.leader.is_some() && p.isr.len() == p.replicas.len()))
+        })
+        .await
+    }
+
+    /// Looks again and again until `condition` holds; a look that fails counts as "not yet".
+    ///
+    /// # Errors
+    /// When it does not hold within `limit`.
+    pub async fn wait_until(
+        &self,
+        limit: Duration,
+        what: &str,
+        mut condition: impl AsyncFnMut() -> Result<bool>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let mut last = None;
+        while start.elapsed() < limit {
+            match condition().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => last = None,
+                Err(problem) => last = Some(problem),
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+        match last {
+            Some(problem) => Err(problem.context(format!("not so after {limit:?}: {what}"))),
+            None => bail!("not so after {limit:?}: {what}"),
+        }
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let mut problem = String::from("there are no controllers");
+        for controller in &self.controllers {
+            match self.http.get(format!("{controller}{path}")).send().await {
+                Ok(answer) if answer.status().is_success() => {
+                    let body = answer.bytes().await?;
+                    return serde_json::from_slice(&body).with_context(|| {
+                        format!("{path} answered {}", String::from_utf8_lossy(&body))
+                    });
+                }
+                Ok(answer) => problem = answer.text().await.unwrap_or_default(),
+                Err(unreachable) => problem = unreachable.to_string(),
+            }
+        }
+        bail!("no controller answers {path}: {problem}")
+    }
+}

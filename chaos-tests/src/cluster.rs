@@ -1,0 +1,213 @@
+//! A local cluster of real processes, driven through the very script that `make up` and `make kill-broker` use.
+//! Law: no second way to start or to end a process.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// Three nodes, six processes, in a directory of their own.
+#[derive(Debug)]
+pub struct LocalCluster {
+    directory: PathBuf,
+    port_base: u16,
+    binaries: PathBuf,
+    delete_on_drop: bool,
+}
+
+/// Which process, or both of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    Broker(i32),
+    Controller(i32),
+    Node(i32),
+}
+
+impl Process {
+    fn words(self) -> [String; 2] {
+        let (role, id) = match self {
+            Self::Broker(id) => ("broker", id),
+            Self::Controller(id) => ("controller", id),
+            Self::Node(id) => ("node", id),
+        };
+        [role.to_owned(), id.to_string()]
+    }
+}
+
+impl LocalCluster {
+    /// A cluster kept in `directory`, whose programs are in `binaries`. Nothing is started yet.
+    #[must_use]
+    pub fn at(directory: impl Into<PathBuf>, port_base: u16, binaries: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            port_base,
+            binaries: binaries.into(),
+            delete_on_drop: false,
+        }
+    }
+
+    /// The same, for a test: everything ends and is deleted when this value goes.
+    #[must_use]
+    pub fn for_test(mut self) -> Self {
+        self.delete_on_drop = true;
+        self
+    }
+
+    /// The folder of the running program, where cargo also puts the brokers and the controllers (one up for tests).
+    ///
+    /// # Errors
+    /// When the system does not say where this program is.
+    pub fn built_binaries() -> Result<PathBuf> {
+        let me = std::env::current_exe().context("where is this program?")?;
+        let folder = me.parent().context("a program lies in a folder")?;
+        Ok(if folder.ends_with("deps") {
+            folder
+                .parent()
+                .context("cargo's deps folder lies in another")?
+                .to_owned()
+        } else {
+            folder.to_owned()
+        })
+    }
+
+    /// Starts all six and waits until the cluster is healthy. `set` is a list of `key=value`.
+    ///
+    /// # Errors
+    /// With the script's own words.
+    pub fn up(&self, set: &str) -> Result<()> {
+        self.script(&["up"], set).map(drop)
+    }
+
+    /// SIGKILL; returns when the process is gone.
+    ///
+    /// # Errors
+    /// When it does not run, or does not go.
+    pub fn kill(&self, process: Process) -> Result<()> {
+        self.act("kill", process)
+    }
+
+    /// SIGTERM; returns when the process has ended by itself.
+    ///
+    /// # Errors
+    /// When it does not end within a minute.
+    pub fn stop(&self, process: Process) -> Result<()> {
+        self.act("stop", process)
+    }
+
+    /// Starts a process that is not running; returns when its ports are bound.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start(&self, process: Process) -> Result<()> {
+        self.act("start", process)
+    }
+
+    /// SIGSTOP.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self, process: Process) -> Result<()> {
+        self.act("pause", process)
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume(&self, process: Process) -> Result<()> {
+        self.act("resume", process)
+    }
+
+    /// Deletes a stopped broker's data.
+    ///
+    /// # Errors
+    /// When it still runs.
+    pub fn wipe_broker(&self, id: i32) -> Result<()> {
+        self.script(&["wipe", "broker", &id.to_string()], "")
+            .map(drop)
+    }
+
+    /// Kills whatever runs and deletes everything.
+    ///
+    /// # Errors
+    /// With the script's own words.
+    pub fn clean(&self) -> Result<()> {
+        self.script(&["clean"], "").map(drop)
+    }
+
+    /// Where clients connect: host:port, all brokers, comma separated.
+    ///
+    /// # Errors
+    /// With the script's own words.
+    pub fn bootstrap(&self) -> Result<String> {
+        self.env("KUORUM_BOOTSTRAP")
+    }
+
+    /// The admin API of every controller, as URLs.
+    ///
+    /// # Errors
+    /// With the script's own words.
+    pub fn admin(&self) -> Result<Vec<String>> {
+        Ok(self
+            .env("KUORUM_ADMIN")?
+            .split(',')
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// The folder this cluster is kept in.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn env(&self, name: &str) -> Result<String> {
+        let lines = self.script(&["env"], "")?;
+        lines
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+            .map(str::to_owned)
+            .with_context(|| format!("`make env` does not name {name}"))
+    }
+
+    fn act(&self, verb: &str, process: Process) -> Result<()> {
+        let [role, id] = process.words();
+        self.script(&[verb, &role, &id], "").map(drop)
+    }
+
+    fn script(&self, words: &[&str], set: &str) -> Result<String> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/cluster.sh");
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = Command::new("bash")
+            .arg(script)
+            .args(words)
+            .env("CLUSTER_DIR", &self.directory)
+            .env("PORT_BASE", self.port_base.to_string())
+            .env("BIN_DIR", &self.binaries)
+            .env("SET", set)
+            .stdin(Stdio::null())
+            .output()
+            .context("bash is needed to drive a local cluster")?;
+        if !status.success() {
+            bail!(
+                "cluster.sh {}: {}",
+                words.join(" "),
+                String::from_utf8_lossy(&stderr).trim()
+            );
+        }
+        Ok(String::from_utf8_lossy(&stdout).into_owned())
+    }
+}
+
+impl Drop for LocalCluster {
+    fn drop(&mut self) {
+        if self.delete_on_drop
+            && let Err(problem) = self.clean()
+        {
+            eprintln!("could not clean up {}: {problem}", self.directory.display());
+        }
+    }
+}
