@@ -37,14 +37,14 @@ pub struct MetadataFollower {
 
 /// What is known so far, and what of it has been acted on.
 #[derive(Debug)]
-struct Progress {
-    image: MetadataImage,
+pub(super) struct Progress {
+    pub(super) image: MetadataImage,
     /// Applied up to here.
-    offset: i64,
+    pub(super) offset: i64,
     /// Whether a controller has said that there is nothing more to tell.
-    caught_up: bool,
+    pub(super) caught_up: bool,
     /// What changed since the replica manager last acted; `None` when it has to look at everything.
-    pending: Option<MetadataDelta>,
+    pub(super) pending: Option<MetadataDelta>,
 }
 
 /// Why a feed was left.
@@ -59,12 +59,7 @@ enum Left {
 impl MetadataFollower {
     /// Runs until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
-        let mut progress = Progress {
-            image: MetadataImage::default(),
-            offset: -1,
-            caught_up: false,
-            pending: None,
-        };
+        let mut progress = Progress::new();
         let mut pause = PAUSE_LEAST;
         let mut turn = 0;
         loop {
@@ -202,8 +197,18 @@ impl MetadataFollower {
 }
 
 impl Progress {
+    /// Knows nothing.
+    pub(super) fn new() -> Self {
+        Self {
+            image: MetadataImage::default(),
+            offset: -1,
+            caught_up: false,
+            pending: None,
+        }
+    }
+
     /// Applies every whole line of `buffer` and leaves the rest in it.
-    fn take_lines(&mut self, buffer: &mut BytesMut) -> Result<(), String> {
+    pub(super) fn take_lines(&mut self, buffer: &mut BytesMut) -> Result<(), String> {
         let mut scanned = 0;
         while let Some(length) = buffer[scanned..].iter().position(|byte| *byte == b'\n') {
             let line = buffer.split_to(scanned + length);
@@ -222,7 +227,7 @@ impl Progress {
         Ok(())
     }
 
-    fn take(&mut self, line: FeedLine) {
+    pub(super) fn take(&mut self, line: FeedLine) {
         match line {
             FeedLine::Snapshot { offset, records } => {
                 let mut image = MetadataImage::default();

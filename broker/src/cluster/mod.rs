@@ -9,3 +9,6 @@ pub mod metadata_follower;
 pub use controller_client::{ControllerClient, ControllerError};
 pub use lifecycle::Membership;
 pub use metadata_cache::MetadataCache;
+
+#[cfg(test)]
+mod tests;
