@@ -253,8 +253,13 @@ pub fn fence(
     decided(with_consequences(image, soft, records, id, silence.cause()))
 }
 
-/// Forgets a broker. If it lives it will have to register again.
-pub fn unregister(image: &MetadataImage, soft: &Heartbeats, id: BrokerId) -> Decision<Outcome> {
+/// Forgets a broker that is gone. One that lives would only register again.
+pub fn unregister(
+    image: &MetadataImage,
+    soft: &Heartbeats,
+    id: BrokerId,
+    now: Now,
+) -> Decision<Outcome> {
     let Some(broker) = image.broker(id) else {
         let refusal = Refusal::new(
             ErrorCode::BrokerIdNotRegistered,
@@ -262,6 +267,13 @@ pub fn unregister(image: &MetadataImage, soft: &Heartbeats, id: BrokerId) -> Dec
         );
         return Decision::unchanged(refusal.into());
     };
+    if !broker.fenced && soft.has_valid_session(id, now) {
+        let refusal = Refusal::new(
+            ErrorCode::InvalidRequest,
+            format!("broker {id} is alive and would register again; stop it first"),
+        );
+        return Decision::unchanged(refusal.into());
+    }
     let records = vec![MetadataRecord::UnregisterBroker {
         broker_id: id,
         broker_epoch: broker.epoch,

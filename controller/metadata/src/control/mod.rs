@@ -20,6 +20,7 @@ pub mod topics;
 
 mod random;
 
+use kuorum_protocol::Now;
 use kuorum_protocol::error_code::ErrorCode;
 
 pub use command::{Command, CommandReply};
@@ -97,6 +98,7 @@ pub fn decide(
     image: &MetadataImage,
     soft: &Heartbeats,
     command: &Command,
+    now: Now,
     random: &mut Random,
 ) -> Decision<CommandReply> {
     match command {
@@ -119,7 +121,7 @@ pub fn decide(
             leaders::elect(image, soft, request).map(CommandReply::ElectLeaders)
         }
         Command::UnregisterBroker { broker_id } => {
-            brokers::unregister(image, soft, *broker_id).map(CommandReply::UnregisterBroker)
+            brokers::unregister(image, soft, *broker_id, now).map(CommandReply::UnregisterBroker)
         }
     }
 }

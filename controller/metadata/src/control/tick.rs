@@ -16,6 +16,15 @@ pub enum Ticked {
     Reconciled(usize),
 }
 
+impl std::fmt::Display for Ticked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fenced(broker, silence) => write!(f, "broker {broker}: {}", silence.cause()),
+            Self::Reconciled(partitions) => write!(f, "reconciled {partitions} partition(s)"),
+        }
+    }
+}
+
 /// The next thing to decide, to be called until there is none: first the silent brokers, the longest silent first; then
 /// partitions for which something has become possible: a leader where there was none because its stream is back, because
 /// this controller has now heard from it, or because unclean election was allowed.

@@ -29,11 +29,15 @@ pub enum Applied {
 impl MetadataImage {
     /// Applies one committed entry of the metadata log, unless its controller has left office.
     ///
-    /// A batch is accepted if it was decided under the epoch in office, or if it opens a later one itself.
+    /// A batch is accepted if it was decided under the epoch in office, or if it opens a later one itself: of two that
+    /// would open the same epoch, the first in the log does.
     pub fn apply_batch(&mut self, offset: i64, batch: &RecordBatch) -> Applied {
         let current = self.controller_epoch;
-        let accepted = batch.controller_epoch == current && current > ControllerEpoch(0)
-            || batch.controller_epoch > current && opens_its_epoch(batch);
+        let decided_under = batch.controller_epoch;
+        let accepted = match epoch_opened_by(batch) {
+            Some(opened) => opened == decided_under && opened > current,
+            None => decided_under == current && current > ControllerEpoch(0),
+        };
         if !accepted {
             self.offset = self.offset.max(offset);
             return Applied::Skipped { current };
@@ -210,10 +214,11 @@ impl MetadataImage {
     }
 }
 
-/// Whether a batch carries the record by which its controller takes office.
-fn opens_its_epoch(batch: &RecordBatch) -> bool {
-    batch.records.iter().any(|record| {
-        matches!(record, MetadataRecord::ControllerEpoch { epoch, .. } if *epoch == batch.controller_epoch)
+/// The epoch a batch opens, if its controller takes office by it.
+fn epoch_opened_by(batch: &RecordBatch) -> Option<ControllerEpoch> {
+    batch.records.iter().find_map(|record| match record {
+        MetadataRecord::ControllerEpoch { epoch, .. } => Some(*epoch),
+        _ => None,
     })
 }
 

@@ -1,0 +1,543 @@
+//! The life of brokers, as stories.
+
+use std::collections::BTreeMap;
+
+use kuorum_metadata::control::heartbeats::Silence;
+use kuorum_metadata::control::tick::Ticked;
+use kuorum_metadata::record::ConfigResource;
+use kuorum_metadata::rpc::AssignDirectoriesRequest;
+use kuorum_protocol::error_code::ErrorCode;
+use kuorum_protocol::{BrokerEpoch, BrokerId, DirectoryId};
+use uuid::Uuid;
+
+use crate::world::{World, home, ids};
+
+const SESSION: u64 = 9000;
+const GRACE: u64 = 250;
+
+fn other_place() -> DirectoryId {
+    DirectoryId(Uuid::from_u128(0xfeed))
+}
+
+#[test]
+fn a_broker_starts_fenced_and_its_epoch_is_the_offset_of_its_registration() {
+    let mut world = World::new();
+    let request = world.request(1);
+    let epoch = world.register(&request).unwrap();
+    assert_eq!(epoch, BrokerEpoch(world.image.offset()));
+    assert!(world.image.broker(BrokerId(1)).unwrap().fenced);
+}
+
+#[test]
+fn unfenced_once_it_has_seen_its_own_registration() {
+    let mut world = World::new();
+    let request = world.request(1);
+    world.register(&request).unwrap();
+    let mut beat = world.heartbeat(1);
+    beat.metadata_offset = beat.broker_epoch.0 - 1;
+    assert!(world.send(&beat).unwrap().fenced);
+    // Being level with a busy log is not asked for.
+    beat.metadata_offset = beat.broker_epoch.0;
+    assert!(!world.send(&beat).unwrap().fenced);
+}
+
+#[test]
+fn a_broker_that_wants_to_stay_fenced_does() {
+    let mut world = World::new();
+    let request = world.request(1);
+    world.register(&request).unwrap();
+    let mut beat = world.heartbeat(1);
+    beat.want_fence = true;
+    assert!(world.send(&beat).unwrap().fenced);
+}
+
+#[test]
+fn heartbeats_of_strangers_and_of_the_past_are_refused() {
+    let mut world = World::with_brokers(1);
+    let mut beat = world.heartbeat(1);
+    beat.broker_id = BrokerId(7);
+    assert_eq!(
+        world.send(&beat).unwrap_err().code,
+        ErrorCode::BrokerIdNotRegistered
+    );
+    let old = world.heartbeat(1);
+    world.start(1);
+    assert_eq!(
+        world.send(&old).unwrap_err().code,
+        ErrorCode::StaleBrokerEpoch
+    );
+}
+
+/// Who may register as broker 1 while an earlier incarnation is known.
+#[test]
+fn registration_rows() {
+    let rows = [
+        // (same incarnation, same directory, milliseconds since last heard) => error, new epoch
+        (true, true, 0, ErrorCode::None, false),
+        (false, true, 0, ErrorCode::None, true),
+        (false, true, SESSION, ErrorCode::None, true),
+        (
+            false,
+            false,
+            0,
+            ErrorCode::DuplicateBrokerRegistration,
+            false,
+        ),
+        (
+            false,
+            false,
+            SESSION - 1,
+            ErrorCode::DuplicateBrokerRegistration,
+            false,
+        ),
+        (false, false, SESSION, ErrorCode::None, true),
+    ];
+    for (row, (same_incarnation, same_place, silent, error, new_epoch)) in
+        rows.into_iter().enumerate()
+    {
+        let mut world = World::new();
+        let first = world.request(1);
+        world.register(&first).unwrap();
+        world.beat(1);
+        let epoch = world.epoch(1);
+        world.pass(silent);
+        let mut second = world.request(1);
+        if same_incarnation {
+            second.incarnation_id = first.incarnation_id;
+        }
+        if !same_place {
+            second.directories = vec![other_place()];
+        }
+        let registered = world.register(&second);
+        let code = registered.map_or_else(|refusal| refusal.code, |_| ErrorCode::None);
+        assert_eq!(code, error, "row {row}");
+        assert_eq!(world.epoch(1) != epoch, new_epoch, "row {row}");
+    }
+}
+
+#[test]
+fn the_same_incarnation_asking_again_changes_nothing() {
+    let mut world = World::with_brokers(1);
+    let request = world.request(1);
+    world.register(&request).unwrap();
+    world.beat(1);
+    let before = world.image.clone();
+    world.register(&request).unwrap();
+    assert_eq!(world.image, before);
+}
+
+#[test]
+fn a_broken_session_stream_frees_the_id_after_the_grace() {
+    let mut world = World::with_brokers(1);
+    let session = world.open(1);
+    world.soft.session_closed(BrokerId(1), session, world.now);
+    let mut request = world.request(1);
+    request.directories = vec![other_place()];
+    assert!(world.register(&request).is_err());
+    world.pass(GRACE);
+    assert!(world.register(&request).is_ok());
+}
+
+#[test]
+fn bad_registrations() {
+    let mut world = World::with_brokers(2);
+    let mut nowhere = world.request(3);
+    nowhere.directories.clear();
+    let mut twice = world.request(3);
+    twice.directories = vec![home(3), home(3)];
+    let mut copied = world.request(3);
+    copied.directories = vec![home(2)];
+    let mut negative = world.request(3);
+    negative.broker_id = BrokerId(-1);
+    for request in [nowhere, twice, copied, negative] {
+        let refusal = world.register(&request).unwrap_err();
+        assert_eq!(refusal.code, ErrorCode::InvalidRegistration, "{request:?}");
+    }
+}
+
+#[test]
+fn silence_ends_a_session() {
+    let mut world = World::with_brokers(2);
+    world.topic("t", "1,2");
+    world.pass(SESSION - 1);
+    world.beat(2);
+    assert_eq!(world.tick(), []);
+    world.pass(1);
+    assert_eq!(
+        world.tick(),
+        [Ticked::Fenced(BrokerId(1), Silence::SessionExpired)]
+    );
+    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2");
+}
+
+#[test]
+fn streams() {
+    let mut world = World::with_brokers(2);
+    let fenced = Ticked::Fenced(BrokerId(1), Silence::Disconnected);
+    let one = BrokerId(1);
+
+    // Reopened within the grace.
+    let session = world.open(1);
+    world.soft.session_closed(one, session, world.now);
+    world.pass(GRACE - 1);
+    assert_eq!(world.tick(), []);
+    let next = world.open(1);
+    world.pass(GRACE);
+    assert_eq!(world.tick(), []);
+
+    // The late news of the first stream's end says nothing of the second.
+    world.soft.session_closed(one, session, world.now);
+    world.pass(GRACE);
+    assert_eq!(world.tick(), []);
+
+    // Closed on purpose: only the session timeout counts.
+    world.soft.goodbye(one, world.epoch(1));
+    world.soft.session_closed(one, next, world.now);
+    world.pass(GRACE);
+    assert_eq!(world.tick(), []);
+
+    // Broken and not reopened.
+    let last = world.open(1);
+    world.soft.session_closed(one, last, world.now);
+    world.pass(GRACE);
+    assert_eq!(world.tick(), [fenced]);
+}
+
+#[test]
+fn the_last_member_keeps_its_place() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    world.fence(2);
+    world.fence(3);
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1");
+    world.fence(1);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=1");
+    world.start(2);
+    world.start(3);
+    assert_eq!(
+        world.line("t"),
+        "leader=none epoch=1 isr=1",
+        "only 1 has everything"
+    );
+    world.start(1);
+    assert_eq!(world.line("t"), "leader=1 epoch=2 isr=1");
+}
+
+#[test]
+fn a_fast_restart_is_another_replica() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    let request = world.request(1);
+    world.register(&request).unwrap();
+    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2,3");
+    world.beat(1);
+    assert_eq!(
+        world.line("t"),
+        "leader=2 epoch=1 isr=2,3",
+        "it joins by catching up"
+    );
+}
+
+#[test]
+fn a_fast_restart_of_a_follower_leaves_the_leader_alone() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    world.start(3);
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1,2");
+}
+
+#[test]
+fn a_fast_restart_of_the_only_member_leads_again_under_a_new_epoch() {
+    let mut world = World::with_brokers(2);
+    world.topic("t", "1,2");
+    world.fence(2);
+    let request = world.request(1);
+    world.register(&request).unwrap();
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=1");
+    world.beat(1);
+    assert_eq!(world.line("t"), "leader=1 epoch=2 isr=1");
+}
+
+#[test]
+fn all_killed_at_once_the_first_to_return_leads() {
+    for order in [
+        [1, 2, 3],
+        [1, 3, 2],
+        [2, 1, 3],
+        [2, 3, 1],
+        [3, 1, 2],
+        [3, 2, 1],
+    ] {
+        let mut world = World::with_brokers(3);
+        world.topic("t", "1,2,3");
+        for broker in 1..=3 {
+            let session = world.open(broker);
+            world
+                .soft
+                .session_closed(BrokerId(broker), session, world.now);
+        }
+        world.pass(GRACE);
+        world.tick();
+        assert_eq!(world.line("t"), "leader=none epoch=1 isr=1,2,3");
+        world.start(order[0]);
+        let first = order[0];
+        assert_eq!(
+            world.line("t"),
+            format!("leader={first} epoch=2 isr={first}")
+        );
+        world.start(order[1]);
+        world.start(order[2]);
+        assert_eq!(
+            world.line("t"),
+            format!("leader={first} epoch=2 isr={first}")
+        );
+    }
+}
+
+#[test]
+fn all_six_processes_killed_at_once_and_one_machine_lost() {
+    // The image says all is well, and a new controller has heard from nobody. 1 led, and never returns.
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    world.new_controller(2, &BTreeMap::new());
+    world.start(2);
+    world.start(3);
+    assert_eq!(
+        world.line("t"),
+        "leader=1 epoch=0 isr=1,2,3",
+        "1 may be alive"
+    );
+    world.pass(SESSION - 1);
+    world.beat(2);
+    world.beat(3);
+    world.pass(1);
+    world.tick();
+    assert_eq!(
+        world.line("t"),
+        "leader=2 epoch=1 isr=2,3",
+        "what 2 and 3 have is complete"
+    );
+}
+
+#[test]
+fn not_intact_leaves_the_isr() {
+    let mut world = World::with_brokers(3);
+    let topic = world.topic("t", "1,2,3");
+    for broker in 1..=3 {
+        let session = world.open(broker);
+        world
+            .soft
+            .session_closed(BrokerId(broker), session, world.now);
+    }
+    world.pass(GRACE);
+    world.tick();
+    let mut request = world.request(1);
+    request.not_intact = vec![(topic, 0)];
+    world.register(&request).unwrap();
+    world.beat(1);
+    assert_eq!(
+        world.line("t"),
+        "leader=none epoch=1 isr=2,3",
+        "1 must not lead"
+    );
+    world.start(3);
+    assert_eq!(world.line("t"), "leader=3 epoch=2 isr=3");
+}
+
+#[test]
+fn not_intact_leaves_even_as_the_last_member() {
+    let mut world = World::with_brokers(2);
+    let topic = world.topic("t", "1,2");
+    world.fence(2);
+    world.fence(1);
+    let mut request = world.request(1);
+    request.not_intact = vec![(topic, 0)];
+    world.register(&request).unwrap();
+    world.beat(1);
+    world.start(2);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=");
+    assert_eq!(
+        world.partition("t", 0).last_known_elr,
+        ids("1"),
+        "for the operator to know"
+    );
+    // Whoever accepts the loss may say so.
+    world.set(
+        ConfigResource::Topic("t".to_owned()),
+        "unclean.leader.election.enable",
+        Some("true"),
+    );
+    world.tick();
+    assert_eq!(world.line("t"), "leader=1 epoch=2 isr=1");
+    assert_eq!(world.partition("t", 0).last_known_elr, []);
+}
+
+#[test]
+fn a_wiped_broker_is_not_intact() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    world.fence(3);
+    world.fence(2);
+    world.fence(1);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=1");
+    world.pass(SESSION);
+    let mut request = world.request(1);
+    request.directories = vec![other_place()];
+    world.register(&request).unwrap();
+    world.beat(1);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=");
+}
+
+#[test]
+fn an_offline_directory_gives_up_its_leaders() {
+    let mut world = World::with_brokers(1);
+    let mut request = world.request(2);
+    request.directories = vec![home(2), other_place()];
+    world.register(&request).unwrap();
+    world.beat(2);
+    let here = world.topic("here", "2,1");
+    let there = world.topic("there", "2,1");
+    let assign = AssignDirectoriesRequest {
+        broker_id: BrokerId(2),
+        broker_epoch: world.epoch(2),
+        assignments: vec![(here, 0, home(2)), (there, 0, other_place())],
+    };
+    let decision =
+        kuorum_metadata::control::brokers::assign_directories(&world.image, &assign).unwrap();
+    world.commit(decision);
+    let mut beat = world.heartbeat(2);
+    beat.offline_directories = vec![other_place()];
+    world.send(&beat).unwrap();
+    assert_eq!(world.line("here"), "leader=2 epoch=0 isr=2,1");
+    assert_eq!(world.line("there"), "leader=1 epoch=1 isr=1");
+    let settled = world.image.clone();
+    world.send(&beat).unwrap();
+    assert_eq!(world.image, settled, "it is said once");
+}
+
+#[test]
+fn a_controlled_shutdown_waits_for_those_who_must_know() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    let mut leave = world.heartbeat(1);
+    leave.want_shut_down = true;
+    assert!(!world.send(&leave).unwrap().may_shut_down);
+    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2,3");
+    let moved = world.image.offset();
+    assert!(
+        !world.send(&leave).unwrap().may_shut_down,
+        "2 and 3 have not seen it"
+    );
+    world.beat(2);
+    let mut behind = world.heartbeat(3);
+    behind.metadata_offset = moved - 1;
+    world.send(&behind).unwrap();
+    assert!(
+        !world.send(&leave).unwrap().may_shut_down,
+        "3 has not seen it"
+    );
+    world.beat(3);
+    let reply = world.send(&leave).unwrap();
+    assert!(reply.may_shut_down && reply.fenced);
+    assert!(world.image.broker(BrokerId(1)).unwrap().fenced);
+    assert!(
+        world.send(&leave).unwrap().may_shut_down,
+        "asked again, the same answer"
+    );
+}
+
+#[test]
+fn a_broker_that_is_leaving_is_not_unfenced_again() {
+    let mut world = World::with_brokers(2);
+    let mut leave = world.heartbeat(1);
+    leave.want_shut_down = true;
+    world.send(&leave).unwrap();
+    world.beat(2);
+    assert!(world.send(&leave).unwrap().may_shut_down);
+    assert!(world.beat(1).fenced);
+    world.start(1);
+}
+
+#[test]
+fn the_only_member_leads_until_it_is_gone() {
+    let mut world = World::with_brokers(2);
+    world.topic("t", "1,2");
+    world.fence(2);
+    world.start(2);
+    let mut leave = world.heartbeat(1);
+    leave.want_shut_down = true;
+    world.send(&leave).unwrap();
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1");
+    assert!(!world.send(&leave).unwrap().may_shut_down);
+    world.fence(1);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=1");
+}
+
+#[test]
+fn a_new_controller_fences_nobody_and_still_notices_a_death() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    world.pass(SESSION - 1);
+    for broker in 1..=3 {
+        world.beat(broker);
+    }
+    world.pass(SESSION - 1);
+    // 1 dies together with the controller.
+    world.new_controller(2, &BTreeMap::new());
+    assert_eq!(world.tick(), []);
+    world.pass(2000);
+    world.beat(2);
+    world.beat(3);
+    assert_eq!(world.tick(), [], "a full session for everybody");
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1,2,3");
+    world.pass(SESSION - 2000);
+    assert_eq!(
+        world.tick(),
+        [Ticked::Fenced(BrokerId(1), Silence::SessionExpired)]
+    );
+    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2,3");
+}
+
+#[test]
+fn one_broker_is_fenced_per_decision_the_longest_silent_first() {
+    let mut world = World::with_brokers(2);
+    world.pass(1);
+    world.beat(1);
+    world.pass(SESSION);
+    assert_eq!(
+        world
+            .soft
+            .next_deadline(&world.image)
+            .map(|at| at <= world.now.monotonic),
+        Some(true)
+    );
+    assert_eq!(
+        world.tick(),
+        [
+            Ticked::Fenced(BrokerId(2), Silence::SessionExpired),
+            Ticked::Fenced(BrokerId(1), Silence::SessionExpired)
+        ]
+    );
+}
+
+#[test]
+fn a_living_broker_is_not_forgotten() {
+    use kuorum_metadata::control::{Command, CommandReply};
+    let mut world = World::with_brokers(2);
+    world.topic("t", "1,2");
+    let mut forget = |world: &mut World, id| {
+        let reply = world.command(&Command::UnregisterBroker {
+            broker_id: BrokerId(id),
+        });
+        let CommandReply::UnregisterBroker(outcome) = reply else {
+            panic!("an answer to another command");
+        };
+        outcome.code()
+    };
+    assert_eq!(forget(&mut world, 1), ErrorCode::InvalidRequest);
+    assert_eq!(forget(&mut world, 9), ErrorCode::BrokerIdNotRegistered);
+    world.fence(1);
+    assert_eq!(forget(&mut world, 1), ErrorCode::None);
+    assert!(world.image.broker(BrokerId(1)).is_none());
+    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2");
+}

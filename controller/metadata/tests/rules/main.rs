@@ -1,0 +1,36 @@
+//! The rules of the cluster as tables, stories and properties.
+//!
+//! Each rule that safety hangs on, and the test that fails when it is taken out:
+//!
+//! | taken out | fails |
+//! |---|---|
+//! | `elect`: only members of the ISR lead | `election::rows`, `properties::histories` |
+//! | `elect`: who is only suspected keeps its leadership, and is not elected | `election::rows`, `brokers::all_killed_at_once_the_first_to_return_leads` |
+//! | `elect`: fenced members leave the ISR only under a live leader | `election::rows`, `brokers::the_last_member_keeps_its_place` |
+//! | `elect`: an unclean leader only when all known-good members are out | `election::rows` |
+//! | `change`: a change of leader raises the leader epoch, leaderless too | `election::rows`, `properties::histories` |
+//! | `standing_of_replica`: an offline directory cannot lead | `brokers::an_offline_directory_gives_up_its_leaders` |
+//! | `take_roles`: a new incarnation loses leadership | `brokers::a_fast_restart_is_another_replica` |
+//! | `take_roles`: a replica that is not intact leaves even as the last | `brokers::not_intact_leaves_even_as_the_last_member` |
+//! | `is_still_there`: another directory is not intact | `brokers::a_wiped_broker_is_not_intact` |
+//! | `register`: another directory waits for the session's end | `brokers::registration_rows` |
+//! | `heartbeat`: unfence only once its own registration is known | `brokers::unfenced_once_it_has_seen_its_own_registration` |
+//! | `may_go`: everybody active has seen the move | `brokers::a_controlled_shutdown_waits_for_those_who_must_know` |
+//! | `take_office`: a full session for everybody | `brokers::a_new_controller_fences_nobody_and_still_notices_a_death` |
+//! | `session_closed`: only the newest stream counts | `brokers::streams` |
+//! | AlterPartition: each check, and their order | `isr::rows` |
+//! | AlterPartition: the incarnation the leader heard from | `isr::rows` |
+//! | `apply_batch`: the controller epoch | `image::a_controller_that_left_office_changes_nothing` |
+//! | `apply`: an older incarnation's change is passed over | `image::changes_of_an_older_incarnation_are_passed_over` |
+//! | `producer_ids`: blocks do not overlap | `topics::producer_id_blocks_never_overlap` |
+//! | internal topics are pinned to clean elections | `configs::internal_topics_never_elect_uncleanly` |
+//! | effective value: override, dynamic, recorded, built-in | `configs::one_effective_value` |
+
+mod brokers;
+mod configs;
+mod election;
+mod image;
+mod isr;
+mod properties;
+mod topics;
+mod world;
