@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use kuorum_metadata::control::tick::Ticked;
 use kuorum_metadata::control::heartbeats::{SessionId, Timings};
+use kuorum_metadata::control::tick::Ticked;
 use kuorum_metadata::control::{
     self, Command, CommandReply, Decision, Heartbeats, Random, Refusal,
 };
@@ -202,12 +202,12 @@ impl Active {
         let id = quorum.identity().controller_id;
         let batch = control::office::take_office(&quorum.image(), id, &self.inner.file);
         let epoch = batch.controller_epoch;
-        let offset = match quorum.propose(batch).await {
-            Ok(Outcome {
-                offset,
-                skipped: false,
-            }) => offset,
-            Ok(_) | Err(_) => return,
+        let Ok(Outcome {
+            offset,
+            skipped: false,
+        }) = quorum.propose(batch).await
+        else {
+            return;
         };
         let image = quorum.image();
         if quorum.leading() != Some(term) || image.controller_epoch() != epoch {
@@ -443,7 +443,10 @@ impl Active {
             let decision =
                 control::leaders::rebalance(&desk.ahead, &desk.heartbeats, REBALANCE_PARTITIONS);
             if !decision.records.is_empty() {
-                tracing::info!(partitions = decision.response, "leadership goes back to preferred leaders");
+                tracing::info!(
+                    partitions = decision.response,
+                    "leadership goes back to preferred leaders"
+                );
                 drop(desk.record(decision.records));
             }
         });

@@ -30,8 +30,14 @@ const ADMIN_CONNECTIONS: usize = 512;
 pub enum StartError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    #[error("{key}={address} cannot be used: {source}; another process may have the port, choose another one or stop it")]
-    Listen { key: &'static str, address: ListenAddress, source: io::Error },
+    #[error(
+        "{key}={address} cannot be used: {source}; another process may have the port, choose another one or stop it"
+    )]
+    Listen {
+        key: &'static str,
+        address: ListenAddress,
+        source: io::Error,
+    },
     #[error("the metadata log in {path} cannot be opened: {source}")]
     Quorum { path: String, source: io::Error },
     #[error("no HTTP client: {0}")]
@@ -61,8 +67,10 @@ impl Controller {
         let home = identity::open(&config.metadata_log_dir, config.node_id)?;
         let rpc_listener = listen("controller.listener", &config.controller_listener).await?;
         let admin_listener = listen("admin.listener", &config.admin_listener).await?;
-        let (rpc_address, admin_address) =
-            (address_of(&rpc_listener, &config)?, address_of(&admin_listener, &config)?);
+        let (rpc_address, admin_address) = (
+            address_of(&rpc_listener, &config)?,
+            address_of(&admin_listener, &config)?,
+        );
         let failure = Failure::new();
         let client = http_client()?;
         let quorum = Quorum::open(
@@ -78,14 +86,21 @@ impl Controller {
             path: config.metadata_log_dir.display().to_string(),
             source,
         })?;
-        let active =
-            Active::new(quorum.clone(), clock.clone(), config.timings(), config.recorded_values());
+        let active = Active::new(
+            quorum.clone(),
+            clock.clone(),
+            config.timings(),
+            config.recorded_values(),
+        );
         let going_down = CancellationToken::new();
         let rebalance = config
             .auto_leader_rebalance_enable
             .then_some(config.leader_imbalance_check_interval);
-        let voters: BTreeMap<u64, String> =
-            config.voters.iter().map(|voter| (voter.id, voter.address.to_string())).collect();
+        let voters: BTreeMap<u64, String> = config
+            .voters
+            .iter()
+            .map(|voter| (voter.id, voter.address.to_string()))
+            .collect();
         let admin = Admin {
             active: active.clone(),
             quorum: quorum.clone(),
@@ -121,7 +136,10 @@ impl Controller {
         tasks.spawn(active.clone().run());
         let founder = quorum.clone();
         tasks.spawn(async move { founder.found(voters).await });
-        let (ticking, stopped) = (ticker::run(active.clone(), clock, rebalance), going_down.clone());
+        let (ticking, stopped) = (
+            ticker::run(active.clone(), clock, rebalance),
+            going_down.clone(),
+        );
         tasks.spawn(async move {
             tokio::select! {
                 () = ticking => {}
@@ -172,7 +190,10 @@ impl Controller {
         self.going_down.cancel();
         self.quorum.shut_down().await;
         let drained = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(std::time::Duration::from_secs(5), drained).await.is_err() {
+        if tokio::time::timeout(std::time::Duration::from_secs(5), drained)
+            .await
+            .is_err()
+        {
             tracing::warn!("some requests did not end in time");
             self.tasks.abort_all();
         }
@@ -185,7 +206,11 @@ async fn listen(
 ) -> Result<tcp::TcpListener, StartError> {
     tcp::listen(&address.to_string())
         .await
-        .map_err(|source| StartError::Listen { key, address: address.clone(), source })
+        .map_err(|source| StartError::Listen {
+            key,
+            address: address.clone(),
+            source,
+        })
 }
 
 fn address_of(

@@ -71,7 +71,11 @@ pub struct Fleet {
 impl Fleet {
     /// Has asked nobody yet.
     pub fn new(client: reqwest::Client, clock: Clock) -> Self {
-        Self { client, clock, remembered: Arc::default() }
+        Self {
+            client,
+            clock,
+            remembered: Arc::default(),
+        }
     }
 
     /// Asks the leaders of some partitions of one topic about them.
@@ -82,10 +86,15 @@ impl Fleet {
         partitions: &[PartitionIndex],
     ) -> Survey {
         let mut survey = Survey::default();
-        let Some(topic) = image.topic_by_id(topic_id) else { return survey };
+        let Some(topic) = image.topic_by_id(topic_id) else {
+            return survey;
+        };
         let mut led: BTreeMap<BrokerId, BTreeSet<PartitionIndex>> = BTreeMap::new();
         for index in partitions {
-            if let Some(leader) = topic.partition(*index).and_then(|partition| partition.leader) {
+            if let Some(leader) = topic
+                .partition(*index)
+                .and_then(|partition| partition.leader)
+            {
                 led.entry(leader).or_default().insert(*index);
             }
         }
@@ -101,7 +110,10 @@ impl Fleet {
                 survey.unreachable.insert(broker);
                 continue;
             };
-            for report in answer.into_iter().filter(|report| indexes.contains(&report.partition)) {
+            for report in answer
+                .into_iter()
+                .filter(|report| indexes.contains(&report.partition))
+            {
                 survey.reports.insert(report.partition, (report, false));
             }
         }
@@ -128,8 +140,9 @@ impl Fleet {
                 }
                 Some(_) => {}
                 None => {
-                    let leaderless =
-                        image.partition(topic_id, *index).is_some_and(|p| p.leader.is_none());
+                    let leaderless = image
+                        .partition(topic_id, *index)
+                        .is_some_and(|p| p.leader.is_none());
                     if leaderless && let Some(last) = remembered.get(&(topic_id, *index)) {
                         survey.reports.insert(*index, (last.clone(), true));
                     }
@@ -143,7 +156,9 @@ impl Fleet {
             let mut response = self
                 .client
                 // A topic's name needs no escaping: letters, digits, dot, dash and underscore.
-                .get(format!("http://{http}/internal/v1/partitions?topic={topic}"))
+                .get(format!(
+                    "http://{http}/internal/v1/partitions?topic={topic}"
+                ))
                 .send()
                 .await
                 .ok()?

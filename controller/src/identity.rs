@@ -18,17 +18,31 @@ const LOCK: &str = ".lock";
 /// Why a directory cannot be formatted or used. The sentence says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    #[error("{path} is not formatted: run `kuorum-controller format --config FILE --cluster-id ID` once")]
+    #[error(
+        "{path} is not formatted: run `kuorum-controller format --config FILE --cluster-id ID` once"
+    )]
     Unformatted { path: String },
-    #[error("{path} belongs to controller {node} of cluster {cluster}: point metadata.log.dir at this controller's own directory")]
-    Foreign { path: String, node: String, cluster: String },
-    #[error("{path} is in use by another process: stop it first, or give this controller another metadata.log.dir")]
+    #[error(
+        "{path} belongs to controller {node} of cluster {cluster}: point metadata.log.dir at this controller's own directory"
+    )]
+    Foreign {
+        path: String,
+        node: String,
+        cluster: String,
+    },
+    #[error(
+        "{path} is in use by another process: stop it first, or give this controller another metadata.log.dir"
+    )]
     Locked { path: String },
-    #[error("{path}/meta.properties is damaged ({reason}): restore it, or remove the directory and format it anew")]
+    #[error(
+        "{path}/meta.properties is damaged ({reason}): restore it, or remove the directory and format it anew"
+    )]
     Damaged { path: String, reason: String },
     #[error("{path} cannot be used: {source}; check that it exists, is writable and has room")]
     Io { path: String, source: io::Error },
-    #[error("`{0}` is no cluster id: use letters, digits, - and _, at most 64 of them, or --generate")]
+    #[error(
+        "`{0}` is no cluster id: use letters, digits, - and _, at most 64 of them, or --generate"
+    )]
     BadClusterId(String),
 }
 
@@ -53,22 +67,35 @@ pub fn generate_cluster_id() -> String {
         .map(|place| char::from(LETTERS[((bits >> (place * 6)) & 63) as usize]))
         .collect();
     // A leading dash would look like an option on a command line.
-    if text.starts_with('-') { generate_cluster_id() } else { text }
+    if text.starts_with('-') {
+        generate_cluster_id()
+    } else {
+        text
+    }
 }
 
 /// Gives a directory its identity. Formatting again for the same controller and cluster changes nothing.
 ///
 /// # Errors
 /// If it belongs to somebody else or cannot be written.
-pub fn format(path: &Path, cluster_id: &str, node: ControllerId) -> Result<Identity, IdentityError> {
+pub fn format(
+    path: &Path,
+    cluster_id: &str,
+    node: ControllerId,
+) -> Result<Identity, IdentityError> {
     let well_formed = !cluster_id.is_empty()
         && cluster_id.len() <= 64
-        && cluster_id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        && cluster_id
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     if !well_formed {
         return Err(IdentityError::BadClusterId(cluster_id.to_owned()));
     }
     let dir = RealDir::new(path);
-    let failed = |source| IdentityError::Io { path: dir.path(), source };
+    let failed = |source| IdentityError::Io {
+        path: dir.path(),
+        source,
+    };
     if dir.create().map_err(failed)? {
         dir.sync_parent().map_err(failed)?;
     }
@@ -97,22 +124,31 @@ pub fn format(path: &Path, cluster_id: &str, node: ControllerId) -> Result<Ident
 /// If it is not formatted, belongs to somebody else, is in use, or cannot be written.
 pub fn open(path: &Path, node: ControllerId) -> Result<Home, IdentityError> {
     let dir = RealDir::new(path);
-    let failed = |source| IdentityError::Io { path: dir.path(), source };
+    let failed = |source| IdentityError::Io {
+        path: dir.path(),
+        source,
+    };
     if !dir.exists().map_err(failed)? {
         return Err(IdentityError::Unformatted { path: dir.path() });
     }
-    let identity =
-        read(&dir)?.ok_or_else(|| IdentityError::Unformatted { path: dir.path() })?;
+    let identity = read(&dir)?.ok_or_else(|| IdentityError::Unformatted { path: dir.path() })?;
     let identity = expect(&dir, identity, None, node)?;
     let lock = lock(&dir)?;
-    Ok(Home { dir, identity, _lock: lock })
+    Ok(Home {
+        dir,
+        identity,
+        _lock: lock,
+    })
 }
 
 fn lock(dir: &RealDir) -> Result<<RealDir as Dir>::Lock, IdentityError> {
     match dir.lock(LOCK) {
         Ok(Some(lock)) => Ok(lock),
         Ok(None) => Err(IdentityError::Locked { path: dir.path() }),
-        Err(source) => Err(IdentityError::Io { path: dir.path(), source }),
+        Err(source) => Err(IdentityError::Io {
+            path: dir.path(),
+            source,
+        }),
     }
 }
 
@@ -136,10 +172,15 @@ fn expect(
 fn read(dir: &RealDir) -> Result<Option<Identity>, IdentityError> {
     let bytes = dir
         .read_file(META_PROPERTIES)
-        .map_err(|source| IdentityError::Io { path: dir.path(), source })?;
+        .map_err(|source| IdentityError::Io {
+            path: dir.path(),
+            source,
+        })?;
     let Some(bytes) = bytes else { return Ok(None) };
-    let damaged =
-        |reason: &str| IdentityError::Damaged { path: dir.path(), reason: reason.to_owned() };
+    let damaged = |reason: &str| IdentityError::Damaged {
+        path: dir.path(),
+        reason: reason.to_owned(),
+    };
     let text = String::from_utf8(bytes).map_err(|_| damaged("it is not text"))?;
     let value = |key: &str| {
         text.lines()
@@ -150,7 +191,9 @@ fn read(dir: &RealDir) -> Result<Option<Identity>, IdentityError> {
     match value("version").as_deref() {
         Some("1") => {}
         Some(other) => {
-            return Err(damaged(&format!("its version is {other}, this program knows version 1")));
+            return Err(damaged(&format!(
+                "its version is {other}, this program knows version 1"
+            )));
         }
         None => return Err(damaged("it has no version")),
     }
@@ -174,11 +217,24 @@ mod tests {
     fn a_directory_belongs_to_one_controller_of_one_cluster() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("data");
-        assert!(matches!(open(&path, 1), Err(IdentityError::Unformatted { .. })));
+        assert!(matches!(
+            open(&path, 1),
+            Err(IdentityError::Unformatted { .. })
+        ));
         let first = format(&path, "a-cluster", 1).unwrap();
-        assert_eq!(format(&path, "a-cluster", 1).unwrap(), first, "again changes nothing");
-        assert!(matches!(format(&path, "another", 1), Err(IdentityError::Foreign { .. })));
-        assert!(matches!(format(&path, "a-cluster", 2), Err(IdentityError::Foreign { .. })));
+        assert_eq!(
+            format(&path, "a-cluster", 1).unwrap(),
+            first,
+            "again changes nothing"
+        );
+        assert!(matches!(
+            format(&path, "another", 1),
+            Err(IdentityError::Foreign { .. })
+        ));
+        assert!(matches!(
+            format(&path, "a-cluster", 2),
+            Err(IdentityError::Foreign { .. })
+        ));
         assert!(matches!(open(&path, 2), Err(IdentityError::Foreign { .. })));
         let home = open(&path, 1).unwrap();
         assert_eq!(home.identity, first);
@@ -197,7 +253,10 @@ mod tests {
         format(place.path(), &id, 1).unwrap();
         for bad in ["", "with space", "a/b", &"x".repeat(65)] {
             let refused = format(place.path(), bad, 1);
-            assert!(matches!(refused, Err(IdentityError::BadClusterId(_))), "{bad:?}");
+            assert!(
+                matches!(refused, Err(IdentityError::BadClusterId(_))),
+                "{bad:?}"
+            );
         }
     }
 }

@@ -133,7 +133,9 @@ async fn serve(config: ControllerConfig) -> Result<()> {
 fn start_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_env("KUORUM_LOG")
         .unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Json => builder.json().flatten_event(true).init(),
         LogFormat::Text => builder.with_ansi(false).init(),

@@ -43,8 +43,11 @@ pub(super) async fn get(
 ) -> Result<Json<Broker>, Refused> {
     let image = admin.quorum.image();
     let broker = image.broker(BrokerId(id)).ok_or_else(|| {
-        Refused::kafka(ErrorCode::BrokerIdNotRegistered, format!("no broker {id} is registered"))
-            .at(&format!("/api/v1/brokers/{id}"))
+        Refused::kafka(
+            ErrorCode::BrokerIdNotRegistered,
+            format!("no broker {id} is registered"),
+        )
+        .at(&format!("/api/v1/brokers/{id}"))
     })?;
     Ok(Json(view(broker, &loads(&image))))
 }

@@ -26,7 +26,11 @@ pub(super) async fn get_topic(
 ) -> Result<Json<Page<ConfigEntry>>, Refused> {
     let image = admin.quorum.image();
     image.topic(&name).ok_or_else(|| unknown(&name))?;
-    entries(&query, &format!("topics/{name}/configs"), image.describe_topic(&name))
+    entries(
+        &query,
+        &format!("topics/{name}/configs"),
+        image.describe_topic(&name),
+    )
 }
 
 /// Changes a topic's overrides, all of them or none.
@@ -52,7 +56,11 @@ pub(super) async fn get_cluster(
     State(admin): State<Admin>,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<ConfigEntry>>, Refused> {
-    entries(&query, "cluster/configs", admin.quorum.image().describe_cluster())
+    entries(
+        &query,
+        "cluster/configs",
+        admin.quorum.image().describe_cluster(),
+    )
 }
 
 /// Changes the cluster's defaults while it runs.
@@ -63,7 +71,13 @@ pub(super) async fn patch_cluster(
     State(admin): State<Admin>,
     Body(patch): Body<ConfigPatch>,
 ) -> Result<Json<Page<ConfigEntry>>, Refused> {
-    alter(&admin, ConfigResource::ClusterDefault, patch, "/api/v1/cluster/configs").await?;
+    alter(
+        &admin,
+        ConfigResource::ClusterDefault,
+        patch,
+        "/api/v1/cluster/configs",
+    )
+    .await?;
     let values = admin.quorum.image().describe_cluster();
     entries(&PageQuery::default(), "cluster/configs", values)
 }
@@ -89,12 +103,16 @@ async fn alter(
         kind: ConfigOpKind::Set,
         value: Some(value),
     });
-    let unset = patch
-        .unset
-        .into_iter()
-        .map(|name| ConfigOp { name, kind: ConfigOpKind::Delete, value: None });
+    let unset = patch.unset.into_iter().map(|name| ConfigOp {
+        name,
+        kind: ConfigOpKind::Delete,
+        value: None,
+    });
     let command = Command::AlterConfigs(AlterConfigs {
-        resources: vec![AlterConfigsResource { resource, ops: set.chain(unset).collect() }],
+        resources: vec![AlterConfigsResource {
+            resource,
+            ops: set.chain(unset).collect(),
+        }],
         validate_only: patch.dry_run,
     });
     let CommandReply::AlterConfigs(mut results) = admin.decide(command).await? else {
@@ -109,7 +127,9 @@ async fn alter(
         return Err(refused);
     }
     let sentence = result.outcome.message.unwrap_or_default();
-    let place = unset_keys.iter().position(|key| sentence.contains(key.as_str()));
+    let place = unset_keys
+        .iter()
+        .position(|key| sentence.contains(key.as_str()));
     let set_at_fault = set_keys.iter().any(|key| sentence.contains(key.as_str()));
     Err(refused.in_field(match place {
         Some(index) if !set_at_fault => format!("/unset/{index}"),

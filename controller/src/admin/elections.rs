@@ -44,7 +44,10 @@ pub(super) async fn elect(
         }
     }
     let partitions = request.partitions.map(|partitions| {
-        partitions.into_iter().map(|named| (named.topic, named.partition)).collect()
+        partitions
+            .into_iter()
+            .map(|named| (named.topic, named.partition))
+            .collect()
     });
     let command = Command::ElectLeaders(ElectLeaders {
         election: match request.kind {

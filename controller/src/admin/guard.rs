@@ -37,14 +37,20 @@ fn foreign(headers: &HeaderMap, own: &str) -> Option<String> {
         let address = with_port.or_else(|| ListenAddress::parse(&format!("{authority}:0")));
         address.is_some_and(|address| address.is_loopback() || address.host == own)
     };
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let text = |name| {
+        headers
+            .get(name)
+            .map(|value| value.to_str().unwrap_or_default())
+    };
     if let Some(host) = text(header::HOST)
         && !is_own(host)
     {
         return Some(format!("Host {host}"));
     }
     if let Some(origin) = text(header::ORIGIN) {
-        let authority = origin.strip_prefix("http://").or(origin.strip_prefix("https://"));
+        let authority = origin
+            .strip_prefix("http://")
+            .or(origin.strip_prefix("https://"));
         if !authority.is_some_and(is_own) {
             return Some(format!("Origin {origin}"));
         }

@@ -45,17 +45,25 @@ pub(super) async fn get(State(admin): State<Admin>) -> Json<Health> {
         });
     }
     reasons.extend(of_image(&admin.quorum.image()));
-    Json(Health { healthy: reasons.is_empty(), reasons })
+    Json(Health {
+        healthy: reasons.is_empty(),
+        reasons,
+    })
 }
 
 /// The controllers that do not answer this one.
 async fn silent_controllers(admin: &Admin) -> Vec<String> {
     let me = admin.quorum.identity().controller_id;
-    let questions = admin.config.voters.iter().filter(|voter| voter.id != me).map(|voter| async move {
-        let address = voter.address.to_string();
-        let answers = admin.quorum.answers(&address, DEADLINE).await;
-        (!answers).then(|| format!("controller-{} at {address}", voter.id))
-    });
+    let questions = admin
+        .config
+        .voters
+        .iter()
+        .filter(|voter| voter.id != me)
+        .map(|voter| async move {
+            let address = voter.address.to_string();
+            let answers = admin.quorum.answers(&address, DEADLINE).await;
+            (!answers).then(|| format!("controller-{} at {address}", voter.id))
+        });
     join_all(questions).await.into_iter().flatten().collect()
 }
 
@@ -110,7 +118,9 @@ fn of_image(image: &MetadataImage) -> Vec<HealthReason> {
     add(
         "UNDER_MIN_ISR_PARTITIONS",
         partitions(&|topic, partition| {
-            let min = image.min_insync_replicas(topic).min(partition.replicas.len());
+            let min = image
+                .min_insync_replicas(topic)
+                .min(partition.replicas.len());
             partition.leader.is_some() && partition.isr.len() < min
         }),
         "fewer replicas are in sync than min.insync.replicas: acks=all is refused and nothing new becomes readable",

@@ -32,7 +32,11 @@ pub(super) async fn readyz(State(admin): State<Admin>) -> Response {
         .iter()
         .map(|(check, passed)| format!("{} {check}\n", if *passed { "[+]" } else { "[-]" }))
         .collect();
-    let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let code = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (code, text).into_response()
 }
 
@@ -76,7 +80,11 @@ pub(super) async fn metrics(State(admin): State<Admin>) -> Response {
         "Topics",
         count(image.topic_count()),
     );
-    gauge("kafka_controller_kafkacontroller_globalpartitioncount", "Partitions", partitions);
+    gauge(
+        "kafka_controller_kafkacontroller_globalpartitioncount",
+        "Partitions",
+        partitions,
+    );
     gauge(
         "kafka_controller_kafkacontroller_offlinepartitionscount",
         "Partitions without a leader",
@@ -95,7 +103,9 @@ pub(super) async fn metrics(State(admin): State<Admin>) -> Response {
     gauge(
         "kafka_server_raftmetrics_current_leader",
         "Who leads the quorum, -1 if nobody",
-        status.leader.map_or(-1, |leader| i64::try_from(leader).unwrap_or(-1)),
+        status
+            .leader
+            .map_or(-1, |leader| i64::try_from(leader).unwrap_or(-1)),
     );
     gauge(
         "kafka_server_raftmetrics_current_epoch",
@@ -115,7 +125,10 @@ pub(super) async fn metrics(State(admin): State<Admin>) -> Response {
     let mut text = String::new();
     match encode(&mut text, &registry) {
         Ok(()) => (
-            [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")],
+            [(
+                header::CONTENT_TYPE,
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            )],
             text,
         )
             .into_response(),

@@ -82,13 +82,25 @@ fn api(admin: Admin) -> Router<Admin> {
         .route("/brokers/{id}", get(brokers::get))
         .route("/topics", get(topics::list).post(topics::create))
         .route("/topics/{topic}", get(topics::get).delete(topics::delete))
-        .route("/topics/{topic}/configs", get(configs::get_topic).patch(configs::patch_topic))
-        .route("/topics/{topic}/partitions", get(partitions::list).post(topics::add_partitions))
-        .route("/topics/{topic}/partitions/{partition}", get(partitions::get))
+        .route(
+            "/topics/{topic}/configs",
+            get(configs::get_topic).patch(configs::patch_topic),
+        )
+        .route(
+            "/topics/{topic}/partitions",
+            get(partitions::list).post(topics::add_partitions),
+        )
+        .route(
+            "/topics/{topic}/partitions/{partition}",
+            get(partitions::get),
+        )
         .route("/elections", post(elections::elect))
         .route("/quorum", get(quorum::get))
         .route("/cluster/health", get(health::get))
-        .route("/cluster/configs", get(configs::get_cluster).patch(configs::patch_cluster))
+        .route(
+            "/cluster/configs",
+            get(configs::get_cluster).patch(configs::patch_cluster),
+        )
         .route("/openapi.json", get(openapi::get))
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(admin, relay::to_active))
@@ -107,9 +119,13 @@ async fn deadline(mut request: Request, next: Next) -> Response {
 }
 
 async fn unknown_path(request: Request) -> Response {
-    Refused::new(StatusCode::NOT_FOUND, "NOT_FOUND", "there is nothing at this path")
-        .at(request.uri().path())
-        .into_response()
+    Refused::new(
+        StatusCode::NOT_FOUND,
+        "NOT_FOUND",
+        "there is nothing at this path",
+    )
+    .at(request.uri().path())
+    .into_response()
 }
 
 async fn wrong_method(request: Request) -> Response {
@@ -118,7 +134,10 @@ async fn wrong_method(request: Request) -> Response {
         "METHOD_NOT_ALLOWED",
         format!("{} is not possible here", request.method()),
     )
-    .at(&problem::path_of(request.extensions(), request.uri().path()))
+    .at(&problem::path_of(
+        request.extensions(),
+        request.uri().path(),
+    ))
     .into_response()
 }
 
@@ -132,5 +151,8 @@ impl Admin {
 
 /// The answer to a command has the command's name; another one would be a mistake in `control`.
 fn mismatched() -> Refused {
-    Refused::kafka(ErrorCode::UnknownServerError, "the decision and its answer do not match")
+    Refused::kafka(
+        ErrorCode::UnknownServerError,
+        "the decision and its answer do not match",
+    )
 }

@@ -22,7 +22,11 @@ pub(super) fn page<T>(
             format!("page_size is a number from 1 to {MAX_PAGE_SIZE}, not {size}"),
         ));
     }
-    let after = query.page_token.as_deref().map(|token| read_token(token, list)).transpose()?;
+    let after = query
+        .page_token
+        .as_deref()
+        .map(|token| read_token(token, list))
+        .transpose()?;
     let mut page: Vec<T> = Vec::new();
     let mut more = false;
     for item in items {
@@ -39,7 +43,10 @@ pub(super) fn page<T>(
         Some(last) if more => Some(write_token(list, &key(last))),
         _ => None,
     };
-    Ok(Page { items: page, next_page_token })
+    Ok(Page {
+        items: page,
+        next_page_token,
+    })
 }
 
 /// A number as a key that sorts like the number.
@@ -48,11 +55,14 @@ pub(super) fn number_key(number: i32) -> String {
 }
 
 fn write_token(list: &str, last: &str) -> String {
-    format!("{list}\0{last}").bytes().map(|byte| format!("{byte:02x}")).collect()
+    format!("{list}\0{last}")
+        .bytes()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn read_token(token: &str, list: &str) -> Result<String, Refused> {
-    let decoded = (token.is_ascii() && token.len() % 2 == 0)
+    let decoded = (token.is_ascii() && token.len().is_multiple_of(2))
         .then(|| {
             (0..token.len())
                 .step_by(2)
@@ -83,7 +93,10 @@ mod tests {
     fn pages_follow_each_other_and_tokens_fit_one_list() {
         let all = || (0..5).map(|n| n * 3);
         let key = |n: &i32| number_key(*n);
-        let query = |size, token| PageQuery { page_size: Some(size), page_token: token };
+        let query = |size, token| PageQuery {
+            page_size: Some(size),
+            page_token: token,
+        };
         let mut seen = Vec::new();
         let mut token = None;
         loop {

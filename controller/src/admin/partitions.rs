@@ -2,9 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use kuorum_admin_api::{
-    Page, PageQuery, Partition, PartitionPage, Problem, Replica, ReplicaState,
-};
+use kuorum_admin_api::{Page, PageQuery, Partition, PartitionPage, Problem, Replica, ReplicaState};
 use kuorum_metadata::{MetadataImage, PartitionImage, TopicImage};
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{BrokerId, PartitionIndex};
@@ -26,8 +24,12 @@ pub(super) async fn list(
     let image = admin.quorum.image();
     let topic = image.topic(&name).ok_or_else(|| unknown(&name))?;
     let list = format!("topics/{name}/partitions");
-    let Page { items: indexes, next_page_token } =
-        page(&query, &list, topic.partitions.keys().copied(), |index| number_key(*index))?;
+    let Page {
+        items: indexes,
+        next_page_token,
+    } = page(&query, &list, topic.partitions.keys().copied(), |index| {
+        number_key(*index)
+    })?;
     let survey = admin.fleet.survey(&image, topic.id, &indexes).await;
     Ok(Json(PartitionPage {
         items: indexes
@@ -125,7 +127,11 @@ fn replica_view(
     let follower =
         report.and_then(|report| report.replicas.iter().find(|seen| seen.broker == broker.0));
     let end = report.and_then(|report| report.log_end_offset);
-    let leo = if leads { end } else { follower.and_then(|follower| follower.leo) };
+    let leo = if leads {
+        end
+    } else {
+        follower.and_then(|follower| follower.leo)
+    };
     Replica {
         broker: broker.0,
         state,

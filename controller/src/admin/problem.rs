@@ -17,7 +17,10 @@ use serde::de::DeserializeOwned;
 
 /// A refusal on its way to becoming a [`Problem`].
 #[derive(Clone, Debug)]
-pub(super) struct Refused {
+pub(super) struct Refused(Box<Refusal>);
+
+#[derive(Clone, Debug)]
+struct Refusal {
     status: StatusCode,
     code: String,
     detail: String,
@@ -32,7 +35,7 @@ pub(super) struct Refused {
 impl Refused {
     /// A refusal of our own kind.
     pub(super) fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Refusal {
             status,
             code: code.to_owned(),
             detail: detail.into(),
@@ -42,24 +45,28 @@ impl Refused {
             errors: Vec::new(),
             leader: None,
             instance: String::new(),
-        }
+        }))
     }
 
     /// A refusal that Kafka has a code for.
     pub(super) fn kafka(code: ErrorCode, detail: impl Into<String>) -> Self {
+        let status = status_of(code);
         let name = code.name();
         let mut refused = Self::new(
-            status_of(code),
+            status,
             name.strip_suffix("_EXCEPTION").unwrap_or(name),
             detail,
         );
-        refused.kafka = Some(code);
-        refused.retriable = code.is_retriable() && refused.status != StatusCode::NOT_FOUND;
-        if refused.status == StatusCode::SERVICE_UNAVAILABLE
-            || refused.status == StatusCode::TOO_MANY_REQUESTS
-        {
-            refused.retry_after = Some(Duration::from_secs(1));
-            refused.retriable = true;
+        let refusal = &mut *refused.0;
+        refusal.kafka = Some(code);
+        // Kafka's clients wait for a topic that is about to appear; here it does not exist.
+        refusal.retriable = code.is_retriable() && status != StatusCode::NOT_FOUND;
+        if matches!(
+            status,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+        ) {
+            refusal.retry_after = Some(Duration::from_secs(1));
+            refusal.retriable = true;
         }
         refused
     }
@@ -67,77 +74,88 @@ impl Refused {
     /// What a decision said about one thing.
     pub(super) fn outcome(outcome: &Outcome) -> Self {
         let code = outcome.code();
-        let detail = outcome.message.clone().unwrap_or_else(|| code.name().to_owned());
+        let detail = outcome
+            .message
+            .clone()
+            .unwrap_or_else(|| code.name().to_owned());
         Self::kafka(code, detail)
     }
 
     /// Nobody is active, or this controller cannot reach the one who is.
     pub(super) fn no_controller(leader: Option<u64>, detail: impl Into<String>) -> Self {
         let mut refused = Self::kafka(ErrorCode::NotController, detail);
-        refused.leader = leader;
+        refused.0.leader = leader;
         refused
     }
 
     /// Names a field at fault, as a JSON Pointer into the body.
     #[must_use]
     pub(super) fn field(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        self.errors.push(FieldError { pointer: pointer.into(), detail: detail.into() });
+        self.0.errors.push(FieldError {
+            pointer: pointer.into(),
+            detail: detail.into(),
+        });
         self
     }
 
     /// Names the field at fault with the sentence of the whole.
     #[must_use]
     pub(super) fn in_field(self, pointer: impl Into<String>) -> Self {
-        let detail = self.detail.clone();
+        let detail = self.0.detail.clone();
         self.field(pointer, detail)
     }
 
     /// Says at which path it happened.
     #[must_use]
     pub(super) fn at(mut self, path: &str) -> Self {
-        self.instance = path.to_owned();
+        path.clone_into(&mut self.0.instance);
         self
     }
 
     /// The Kafka code, if there is one.
     pub(super) fn kafka_code(&self) -> Option<ErrorCode> {
-        self.kafka
+        self.0.kafka
     }
 }
 
 impl From<RpcError> for Refused {
     fn from(error: RpcError) -> Self {
         let mut refused = Self::kafka(ErrorCode::from(error.code), error.message);
-        refused.leader = error.active_controller;
+        refused.0.leader = error.active_controller;
         refused
     }
 }
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
+        let refusal = *self.0;
         let problem = Problem {
             kind: format!(
                 "urn:kuorum:problem:{}",
-                self.code.to_ascii_lowercase().replace('_', "-")
+                refusal.code.to_ascii_lowercase().replace('_', "-")
             ),
-            title: title(&self.code),
-            status: self.status.as_u16(),
-            detail: self.detail,
-            instance: self.instance,
-            code: self.code,
-            kafka_error: self
-                .kafka
-                .map(|code| KafkaError { code: code.into(), name: code.name().to_owned() }),
-            retriable: self.retriable,
-            retry_after_ms: self.retry_after.map(|after| after.as_millis() as u64),
-            errors: self.errors,
-            leader: self.leader,
+            title: title(&refusal.code),
+            status: refusal.status.as_u16(),
+            detail: refusal.detail,
+            instance: refusal.instance,
+            code: refusal.code,
+            kafka_error: refusal.kafka.map(|code| KafkaError {
+                code: code.into(),
+                name: code.name().to_owned(),
+            }),
+            retriable: refusal.retriable,
+            retry_after_ms: refusal.retry_after.map(|after| after.as_millis() as u64),
+            errors: refusal.errors,
+            leader: refusal.leader,
         };
-        let mut response = (self.status, Json(problem)).into_response();
+        let mut response = (refusal.status, Json(problem)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        if let Some(after) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
+        if let Some(after) = refusal.retry_after {
+            headers.insert(
+                header::RETRY_AFTER,
+                HeaderValue::from(after.as_secs().max(1)),
+            );
         }
         response
     }
@@ -234,7 +252,10 @@ pub(super) struct Asked(pub(super) Uri);
 
 /// The path as it was asked for.
 pub(super) fn path_of(extensions: &axum::http::Extensions, nested: &str) -> String {
-    extensions.get::<Asked>().map_or(nested, |asked| asked.0.path()).to_owned()
+    extensions
+        .get::<Asked>()
+        .map_or(nested, |asked| asked.0.path())
+        .to_owned()
 }
 
 fn refuse_body(rejection: &JsonRejection) -> Refused {
@@ -257,11 +278,19 @@ fn refuse_body(rejection: &JsonRejection) -> Refused {
 }
 
 fn refuse_path(rejection: &PathRejection) -> Refused {
-    Refused::new(StatusCode::BAD_REQUEST, "INVALID_PATH", rejection.body_text())
+    Refused::new(
+        StatusCode::BAD_REQUEST,
+        "INVALID_PATH",
+        rejection.body_text(),
+    )
 }
 
 fn refuse_query(rejection: &QueryRejection) -> Refused {
-    Refused::new(StatusCode::BAD_REQUEST, "INVALID_QUERY", rejection.body_text())
+    Refused::new(
+        StatusCode::BAD_REQUEST,
+        "INVALID_QUERY",
+        rejection.body_text(),
+    )
 }
 
 /// The field that serde's sentence is about, as a JSON Pointer.
@@ -273,7 +302,10 @@ fn pointer_in(text: &str) -> Option<String> {
             && let Some((name, _)) = rest.split_once('`')
         {
             let parent = before.split_once(": ").map_or("", |(parent, _)| parent);
-            let parent = parent.strip_suffix(name).unwrap_or(parent).trim_end_matches('.');
+            let parent = parent
+                .strip_suffix(name)
+                .unwrap_or(parent)
+                .trim_end_matches('.');
             return Some(pointer(&if parent.is_empty() {
                 name.to_owned()
             } else {
@@ -302,15 +334,34 @@ mod tests {
     fn the_field_at_fault_is_found_in_serde_sentences() {
         let head = "Failed to deserialize the JSON body into the target type: ";
         for (sentence, expected) in [
-            ("partitions: invalid type: string \"x\", expected i32 at line 1 column 9", Some("/partitions")),
-            ("partitions[2].topic: invalid type: integer `3`", Some("/partitions/2/topic")),
-            ("unknown field `nmae`, expected one of `name`", Some("/nmae")),
-            ("nmae: unknown field `nmae`, expected one of `name`", Some("/nmae")),
-            ("partitions[0]: missing field `topic` at line 1", Some("/partitions/0/topic")),
+            (
+                "partitions: invalid type: string \"x\", expected i32 at line 1 column 9",
+                Some("/partitions"),
+            ),
+            (
+                "partitions[2].topic: invalid type: integer `3`",
+                Some("/partitions/2/topic"),
+            ),
+            (
+                "unknown field `nmae`, expected one of `name`",
+                Some("/nmae"),
+            ),
+            (
+                "nmae: unknown field `nmae`, expected one of `name`",
+                Some("/nmae"),
+            ),
+            (
+                "partitions[0]: missing field `topic` at line 1",
+                Some("/partitions/0/topic"),
+            ),
             ("missing field `name` at line 1 column 2", Some("/name")),
             ("expected value at line 1 column 1", None),
         ] {
-            assert_eq!(pointer_in(&format!("{head}{sentence}")).as_deref(), expected, "{sentence}");
+            assert_eq!(
+                pointer_in(&format!("{head}{sentence}")).as_deref(),
+                expected,
+                "{sentence}"
+            );
         }
     }
 

@@ -17,10 +17,18 @@ pub(super) async fn get(State(admin): State<Admin>) -> Json<Quorum> {
         .iter()
         .map(|(id, voter)| {
             let here = *id == status.id;
-            let reached = if here { Some(end) } else { status.matched.get(id).copied().flatten() };
+            let reached = if here {
+                Some(end)
+            } else {
+                status.matched.get(id).copied().flatten()
+            };
             QuorumVoter {
                 id: *id,
-                role: if status.leader == Some(*id) { QuorumRole::Leader } else { QuorumRole::Follower },
+                role: if status.leader == Some(*id) {
+                    QuorumRole::Leader
+                } else {
+                    QuorumRole::Follower
+                },
                 address: voter.address.clone(),
                 directory_id: voter.directory_id.to_string(),
                 log_end_offset: reached,

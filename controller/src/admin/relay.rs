@@ -27,7 +27,11 @@ const LOCAL: [&str; 1] = ["/api/v1/openapi.json"];
 const LOCAL_IF_NEED_BE: [&str; 2] = ["/api/v1/cluster/health", "/api/v1/quorum"];
 
 /// Answers here if this controller is active, and has the active one answer otherwise.
-pub(super) async fn to_active(State(admin): State<Admin>, request: Request, next: Next) -> Response {
+pub(super) async fn to_active(
+    State(admin): State<Admin>,
+    request: Request,
+    next: Next,
+) -> Response {
     let plain = path_of(request.extensions(), request.uri().path());
     if LOCAL.contains(&plain.as_str()) {
         return next.run(request).await;
@@ -38,9 +42,12 @@ pub(super) async fn to_active(State(admin): State<Admin>, request: Request, next
         if request.method() == Method::GET {
             let barrier = tokio::time::timeout(BARRIER, admin.quorum.read_barrier());
             if !matches!(barrier.await, Ok(Ok(()))) && !local_if_need_be {
-                return Refused::no_controller(None, "a majority of the controllers cannot be reached")
-                    .at(&plain)
-                    .into_response();
+                return Refused::no_controller(
+                    None,
+                    "a majority of the controllers cannot be reached",
+                )
+                .at(&plain)
+                .into_response();
             }
         }
         return answer_here(&admin, request, next).await;
@@ -94,7 +101,9 @@ pub(super) async fn to_active(State(admin): State<Admin>, request: Request, next
     if local_if_need_be {
         return answer_here(&admin, request, next).await;
     }
-    Refused::no_controller(active_id(&admin), why).at(&plain).into_response()
+    Refused::no_controller(active_id(&admin), why)
+        .at(&plain)
+        .into_response()
 }
 
 fn active_id(admin: &Admin) -> Option<u64> {
@@ -105,9 +114,10 @@ fn active_id(admin: &Admin) -> Option<u64> {
 async fn answer_here(admin: &Admin, request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let offset = admin.quorum.published().applied_end() - 1;
-    response
-        .headers_mut()
-        .insert(HeaderName::from_static(HEADER_METADATA_OFFSET), offset.into());
+    response.headers_mut().insert(
+        HeaderName::from_static(HEADER_METADATA_OFFSET),
+        offset.into(),
+    );
     response
 }
 

@@ -55,9 +55,12 @@ pub(super) async fn create(
     let path = "/api/v1/topics";
     // −1 is how the wire asks for a default; here a default is asked for by leaving the field out.
     if request.partitions.is_some_and(|count| count < 1) {
-        return Err(Refused::kafka(ErrorCode::InvalidPartitions, "a topic has at least one partition")
-            .in_field("/partitions")
-            .at(path));
+        return Err(Refused::kafka(
+            ErrorCode::InvalidPartitions,
+            "a topic has at least one partition",
+        )
+        .in_field("/partitions")
+        .at(path));
     }
     if request.replication_factor.is_some_and(|count| count < 1) {
         return Err(Refused::kafka(
@@ -74,7 +77,11 @@ pub(super) async fn create(
             num_partitions: request.partitions.unwrap_or(-1),
             replication_factor: request.replication_factor.unwrap_or(-1),
             assignments: Vec::new(),
-            configs: request.configs.into_iter().map(|(key, value)| (key, Some(value))).collect(),
+            configs: request
+                .configs
+                .into_iter()
+                .map(|(key, value)| (key, Some(value)))
+                .collect(),
         }],
         validate_only: request.dry_run,
     });
@@ -114,9 +121,15 @@ pub(super) async fn create(
         return Ok(Json(topic).into_response());
     }
     let image = admin.quorum.image();
-    let topic = image.topic(&request.name).ok_or_else(|| unknown(&request.name))?;
+    let topic = image
+        .topic(&request.name)
+        .ok_or_else(|| unknown(&request.name))?;
     let location = format!("/api/v1/topics/{}", topic.name);
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(view(&image, topic)))
+    Ok((
+        StatusCode::CREATED,
+        [(header::LOCATION, location)],
+        Json(view(&image, topic)),
+    )
         .into_response())
 }
 
@@ -129,8 +142,9 @@ pub(super) async fn delete(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refused> {
     let path = format!("/api/v1/topics/{name}");
-    let command =
-        Command::DeleteTopics(DeleteTopics { topics: vec![TopicSelector::Name(name.clone())] });
+    let command = Command::DeleteTopics(DeleteTopics {
+        topics: vec![TopicSelector::Name(name.clone())],
+    });
     let CommandReply::DeleteTopics(mut results) = admin.decide(command).await? else {
         return Err(mismatched());
     };
@@ -167,7 +181,8 @@ pub(super) async fn add_partitions(
         })
     };
     let run = async |validate_only| -> Result<(), Refused> {
-        let CommandReply::CreatePartitions(mut results) = admin.decide(command(validate_only)).await?
+        let CommandReply::CreatePartitions(mut results) =
+            admin.decide(command(validate_only)).await?
         else {
             return Err(mismatched());
         };
@@ -226,7 +241,10 @@ fn keys_moved(before: i32, after: i32) -> f64 {
 
 /// The key at fault inside a map of configuration values, as far as the sentence names one.
 pub(super) fn config_pointer(map: &str, keys: &[String], sentence: &str) -> String {
-    let named = keys.iter().filter(|key| sentence.contains(key.as_str())).max_by_key(|key| key.len());
+    let named = keys
+        .iter()
+        .filter(|key| sentence.contains(key.as_str()))
+        .max_by_key(|key| key.len());
     match named.or(keys.first().filter(|_| keys.len() == 1)) {
         Some(key) => format!("{map}/{}", key.replace('~', "~0").replace('/', "~1")),
         None => map.to_owned(),
@@ -235,24 +253,35 @@ pub(super) fn config_pointer(map: &str, keys: &[String], sentence: &str) -> Stri
 
 /// The refusal of a topic that does not exist.
 pub(super) fn unknown(name: &str) -> Refused {
-    Refused::kafka(ErrorCode::UnknownTopicOrPartition, format!("there is no topic {name:?}"))
-        .at(&format!("/api/v1/topics/{name}"))
+    Refused::kafka(
+        ErrorCode::UnknownTopicOrPartition,
+        format!("there is no topic {name:?}"),
+    )
+    .at(&format!("/api/v1/topics/{name}"))
 }
 
 fn view(image: &MetadataImage, topic: &TopicImage) -> Topic {
     let min_isr = image.min_insync_replicas(&topic.name);
     let count = |wanted: &dyn Fn(&kuorum_metadata::PartitionImage) -> bool| {
-        topic.partitions.values().filter(|partition| wanted(partition)).count()
+        topic
+            .partitions
+            .values()
+            .filter(|partition| wanted(partition))
+            .count()
     };
     Topic {
         name: topic.name.clone(),
         topic_id: topic.id.to_string(),
         partitions: topic.partitions.len(),
-        replication_factor: topic.partition(0).map_or(0, |partition| partition.replicas.len()),
+        replication_factor: topic
+            .partition(0)
+            .map_or(0, |partition| partition.replicas.len()),
         internal: is_internal_topic(&topic.name),
         leaderless: count(&|partition| partition.leader.is_none()),
         under_replicated: count(&|partition| partition.isr.len() < partition.replicas.len()),
-        under_min_isr: count(&|partition| partition.isr.len() < min_isr.min(partition.replicas.len())),
+        under_min_isr: count(&|partition| {
+            partition.isr.len() < min_isr.min(partition.replicas.len())
+        }),
     }
 }
 
@@ -262,11 +291,30 @@ mod tests {
 
     #[test]
     fn the_share_of_keys_that_move() {
-        for (before, after) in [(1, 2), (2, 4), (3, 4), (4, 6), (3, 9), (12, 13), (5, 5), (5, 3)] {
+        for (before, after) in [
+            (1, 2),
+            (2, 4),
+            (3, 4),
+            (4, 6),
+            (3, 9),
+            (12, 13),
+            (5, 5),
+            (5, 3),
+        ] {
             let hashes = 0..before * after;
-            let moved = hashes.clone().filter(|hash| hash % before != hash % after).count();
-            let share = if after > before { moved as f64 / f64::from(before * after) } else { 0.0 };
-            assert!((keys_moved(before, after) - share).abs() < 1e-9, "{before} to {after}");
+            let moved = hashes
+                .clone()
+                .filter(|hash| hash % before != hash % after)
+                .count();
+            let share = if after > before {
+                moved as f64 / f64::from(before * after)
+            } else {
+                0.0
+            };
+            assert!(
+                (keys_moved(before, after) - share).abs() < 1e-9,
+                "{before} to {after}"
+            );
         }
     }
 }

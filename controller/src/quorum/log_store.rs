@@ -173,6 +173,7 @@ impl<D: Dir> LogStore<D> {
         thread::Builder::new()
             .name("quorum-writer".to_owned())
             .spawn(move || {
+                let _guard = Guard(failure.clone());
                 // Ends when the last handle is gone: nothing can be asked any more.
                 for job in queue {
                     let Some(shared) = weak.upgrade() else { return };
@@ -218,6 +219,18 @@ impl<D: Dir> LogStore<D> {
             return Ok(entries);
         }
         read_entries(&state.log, from, until, budget)
+    }
+}
+
+/// A writer that panics takes the process down with it, as a failed write does.
+struct Guard(Failure);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0
+                .report("the writer of the metadata log has panicked".to_owned());
+        }
     }
 }
 

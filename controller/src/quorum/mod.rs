@@ -191,7 +191,7 @@ impl Quorum {
         let network = Network::new(client, identity.clone(), config.heartbeat_interval / 2);
         let raft = Raft::new(
             identity.controller_id,
-            Arc::new(raft_config(&identity, &config).map_err(io::Error::other)?),
+            Arc::new(raft_config(&identity, &config)?),
             network.clone(),
             log.clone(),
             machine,
@@ -533,10 +533,7 @@ fn leading(metrics: &Metrics) -> Option<Term> {
         .then_some(Term(metrics.current_term))
 }
 
-fn raft_config(
-    identity: &Identity,
-    config: &QuorumConfig,
-) -> Result<openraft::Config, openraft::ConfigError> {
+fn raft_config(identity: &Identity, config: &QuorumConfig) -> io::Result<openraft::Config> {
     let millis = |duration: Duration| duration.as_millis() as u64;
     openraft::Config {
         cluster_name: identity.cluster_id.clone(),
@@ -553,6 +550,7 @@ fn raft_config(
         ..openraft::Config::default()
     }
     .validate()
+    .map_err(io::Error::other)
 }
 
 #[cfg(test)]

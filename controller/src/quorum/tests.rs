@@ -24,23 +24,33 @@ fn id(term: u64, index: u64) -> LogId {
 }
 
 fn blank(term: u64, index: u64) -> Entry {
-    Entry { log_id: id(term, index), payload: EntryPayload::Blank }
+    Entry {
+        log_id: id(term, index),
+        payload: EntryPayload::Blank,
+    }
 }
 
 /// A decision of some size, so that entries differ.
 fn decision(term: u64, index: u64, size: usize) -> Entry {
     let batch = RecordBatch {
         controller_epoch: ControllerEpoch(1),
-        records: vec![MetadataRecord::FeatureLevel { name: "x".repeat(size), level: 1 }],
+        records: vec![MetadataRecord::FeatureLevel {
+            name: "x".repeat(size),
+            level: 1,
+        }],
     };
-    Entry { log_id: id(term, index), payload: EntryPayload::Normal(Arc::new(batch)) }
+    Entry {
+        log_id: id(term, index),
+        payload: EntryPayload::Normal(Arc::new(batch)),
+    }
 }
 
 fn open<D: Dir>(dir: &D) -> LogStore<D> {
     LogStore::open(dir.clone(), Clock::seeded(1), Failure::new()).expect("the store opens")
 }
 
-/// openraft's suite appends entries with gaps, which our log refuses by law: here blank entries fill them.
+/// openraft's suite appends entries with gaps, and entries that were purged, which our log refuses by law: here blank
+/// entries fill the gaps and what was purged is left out.
 struct Filled<D: Dir>(LogStore<D>);
 
 impl<D: Dir> RaftLogReader<TypeConfig> for Filled<D> {
@@ -80,11 +90,19 @@ impl<D: Dir> RaftLogStorage<TypeConfig> for Filled<D> {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries: Vec<Entry> = entries.into_iter().collect();
-        let end = self.0.bounds().1;
-        let filling = entries.first().map_or(end..end, |first| end..first.log_id.index);
+        let (start, end) = self.0.bounds();
+        let entries: Vec<Entry> = entries
+            .into_iter()
+            .filter(|entry| entry.log_id.index >= start)
+            .collect();
+        let filling = entries
+            .first()
+            .map_or(end..end, |first| end..first.log_id.index);
         let blanks = filling.map(|index| Entry {
-            log_id: LogId { index, ..entries[0].log_id },
+            log_id: LogId {
+                index,
+                ..entries[0].log_id
+            },
             payload: EntryPayload::Blank,
         });
         let all: Vec<Entry> = blanks.chain(entries.iter().cloned()).collect();
@@ -124,7 +142,10 @@ fn fresh(seed: u64) -> SimDir {
 }
 
 async fn all(store: &mut LogStore<SimDir>) -> Vec<Entry> {
-    store.try_get_log_entries(..).await.expect("the log can be read")
+    store
+        .try_get_log_entries(..)
+        .await
+        .expect("the log can be read")
 }
 
 #[tokio::test]
@@ -133,8 +154,9 @@ async fn what_was_acknowledged_survives_the_power_failing() {
         let dir = fresh(seed);
         let mut store = open(&dir);
         store.save_vote(&Vote::new(3, 1)).await.unwrap();
-        let acknowledged: Vec<Entry> =
-            (0..20).map(|index| decision(1, index, (seed * 37 + index * 91) as usize % 5000)).collect();
+        let acknowledged: Vec<Entry> = (0..20)
+            .map(|index| decision(1, index, (seed * 37 + index * 91) as usize % 5000))
+            .collect();
         for pair in acknowledged.chunks(2) {
             store.blocking_append(pair.to_vec()).await.unwrap();
         }
@@ -146,7 +168,11 @@ async fn what_was_acknowledged_survives_the_power_failing() {
         dir.crash();
 
         let mut store = open(&dir);
-        assert_eq!(store.read_vote().await.unwrap(), Some(Vote::new_committed(4, 2)), "seed {seed}");
+        assert_eq!(
+            store.read_vote().await.unwrap(),
+            Some(Vote::new_committed(4, 2)),
+            "seed {seed}"
+        );
         let state = store.get_log_state().await.unwrap();
         assert_eq!(state.last_purged_log_id, Some(id(1, 3)), "seed {seed}");
         assert_eq!(state.last_log_id, Some(id(2, 15)), "seed {seed}");
@@ -160,7 +186,10 @@ async fn what_was_acknowledged_survives_the_power_failing() {
 async fn a_purge_beyond_the_end_begins_the_log_anew() {
     let dir = fresh(3);
     let mut store = open(&dir);
-    store.blocking_append([blank(1, 0), blank(1, 1)]).await.unwrap();
+    store
+        .blocking_append([blank(1, 0), blank(1, 1)])
+        .await
+        .unwrap();
     // A snapshot was installed that holds everything up to 9.
     store.purge(id(2, 9)).await.unwrap();
     store.blocking_append([blank(2, 10)]).await.unwrap();
@@ -185,14 +214,21 @@ async fn one_append_carries_a_bounded_number_of_bytes() {
     let mut store = open(&dir);
     let entries: Vec<Entry> = (0..60).map(|index| decision(1, index, 20_000)).collect();
     store.blocking_append(entries.clone()).await.unwrap();
-    store.blocking_append([decision(1, 60, 900_000)]).await.unwrap();
+    store
+        .blocking_append([decision(1, 60, 900_000)])
+        .await
+        .unwrap();
     for reopened in [false, true] {
         if reopened {
             drop(store);
             store = open(&dir);
         }
         let some = store.limited_get_log_entries(0, 61).await.unwrap();
-        assert!((5..20).contains(&some.len()), "{} entries, reopened: {reopened}", some.len());
+        assert!(
+            (5..20).contains(&some.len()),
+            "{} entries, reopened: {reopened}",
+            some.len()
+        );
         assert_eq!(some[..], entries[..some.len()]);
         let large = store.limited_get_log_entries(60, 61).await.unwrap();
         assert_eq!(large.len(), 1, "an entry that is too large goes alone");
@@ -208,7 +244,10 @@ async fn a_failed_sync_is_reported_and_nothing_is_acknowledged_after_it() {
     dir.fail_next_sync();
     assert!(store.blocking_append([blank(1, 1)]).await.is_err());
     assert!(failure.reported().await.contains("metadata log"));
-    assert!(store.blocking_append([blank(1, 2)]).await.is_err(), "never retried");
+    assert!(
+        store.blocking_append([blank(1, 2)]).await.is_err(),
+        "never retried"
+    );
 }
 
 #[tokio::test]
@@ -222,13 +261,26 @@ async fn a_snapshot_survives_and_is_replaced_whole() {
             controller_id: 1,
         }],
     };
-    let taken = Entry { log_id: id(1, 0), payload: EntryPayload::Normal(Arc::new(office)) };
+    let taken = Entry {
+        log_id: id(1, 0),
+        payload: EntryPayload::Normal(Arc::new(office)),
+    };
     let outcomes = machine.apply([taken, decision(1, 1, 10)]).await.unwrap();
     assert!(outcomes.iter().all(|outcome| !outcome.skipped));
-    machine.get_snapshot_builder().await.build_snapshot().await.unwrap();
+    machine
+        .get_snapshot_builder()
+        .await
+        .build_snapshot()
+        .await
+        .unwrap();
     machine.apply([decision(1, 2, 20)]).await.unwrap();
     let digest_at_two = machine.published().image().digest();
-    machine.get_snapshot_builder().await.build_snapshot().await.unwrap();
+    machine
+        .get_snapshot_builder()
+        .await
+        .build_snapshot()
+        .await
+        .unwrap();
     drop(machine);
     dir.crash();
     let mut machine = StateMachine::open(dir, Failure::new()).unwrap();
@@ -236,8 +288,14 @@ async fn a_snapshot_survives_and_is_replaced_whole() {
     assert_eq!(machine.published().image().digest(), digest_at_two);
     assert_eq!(machine.published().applied_end(), 3);
     // What comes from a controller that has left office changes nothing.
-    let stale = RecordBatch { controller_epoch: ControllerEpoch(0), records: Vec::new() };
-    let stale = Entry { log_id: id(2, 3), payload: EntryPayload::Normal(Arc::new(stale)) };
+    let stale = RecordBatch {
+        controller_epoch: ControllerEpoch(0),
+        records: Vec::new(),
+    };
+    let stale = Entry {
+        log_id: id(2, 3),
+        payload: EntryPayload::Normal(Arc::new(stale)),
+    };
     assert!(machine.apply([stale]).await.unwrap()[0].skipped);
     assert_eq!(machine.published().image().digest(), digest_at_two);
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use kuorum_metadata::control::Command;
 use kuorum_metadata::control::CommandReply;
+use kuorum_metadata::control::command::CreateTopics;
 use kuorum_metadata::record::MetadataRecord;
 use kuorum_metadata::rpc::{
     FeedLine, HeartbeatReply, PATH_COMMAND, PATH_GOODBYE, PATH_HEARTBEAT, PATH_REGISTER,
     PATH_SESSION, RegisterReply, SessionRequest,
 };
-use kuorum_metadata::control::Command;
-use kuorum_metadata::control::command::CreateTopics;
 use kuorum_protocol::BrokerId;
 
 use crate::support::{Cluster, PATIENCE, heartbeat, registration};
@@ -29,7 +29,10 @@ async fn the_active_controller_is_lost_and_the_others_go_on() {
     // Those who are not in office say who is.
     let other = (1..=3).find(|id| *id != first).unwrap();
     let empty = Command::CreateTopics(CreateTopics::default());
-    let refused = cluster.call::<_, CommandReply>(other, PATH_COMMAND, &empty).await.unwrap_err();
+    let refused = cluster
+        .call::<_, CommandReply>(other, PATH_COMMAND, &empty)
+        .await
+        .unwrap_err();
     assert_eq!((refused.code, refused.active_controller), (41, Some(first)));
 
     cluster.stop_one(first).await;
@@ -62,10 +65,22 @@ async fn the_active_controller_is_lost_and_the_others_go_on() {
     let third = cluster.active().await;
     let offset = cluster.running[&third].quorum().published().applied_end() - 1;
     cluster.caught_up(offset).await;
-    let digests: Vec<u64> =
-        cluster.running.values().map(|one| one.quorum().image().digest()).collect();
-    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
-    assert!(cluster.running[&third].quorum().image().topic("after").is_some());
+    let digests: Vec<u64> = cluster
+        .running
+        .values()
+        .map(|one| one.quorum().image().digest())
+        .collect();
+    assert!(
+        digests.iter().all(|digest| *digest == digests[0]),
+        "{digests:?}"
+    );
+    assert!(
+        cluster.running[&third]
+            .quorum()
+            .image()
+            .topic("after")
+            .is_some()
+    );
     for id in 1..=3 {
         cluster.stop_one(id).await;
     }
@@ -81,7 +96,10 @@ async fn a_feed_tells_everything_in_order_and_resumes() {
     assert!(created(&cluster.create_topic("fed", 2, 1).await));
     let mut last = -1;
     let mut seen = Vec::new();
-    while !seen.iter().any(|record| matches!(record, MetadataRecord::Topic { .. })) {
+    while !seen
+        .iter()
+        .any(|record| matches!(record, MetadataRecord::Topic { .. }))
+    {
         match feed.next().await.expect("the feed goes on") {
             FeedLine::Entry { offset, records } => {
                 assert!(offset > last, "{offset} after {last}");
@@ -92,7 +110,11 @@ async fn a_feed_tells_everything_in_order_and_resumes() {
             FeedLine::Snapshot { .. } => panic!("nothing has been purged"),
         }
     }
-    assert!(matches!(seen.first(), Some(MetadataRecord::FeatureLevel { .. })), "{:?}", seen.first());
+    assert!(
+        matches!(seen.first(), Some(MetadataRecord::FeatureLevel { .. })),
+        "{:?}",
+        seen.first()
+    );
     let registered = seen.iter().any(|record| {
         matches!(record, MetadataRecord::RegisterBroker(broker) if broker.broker_id == BrokerId(1))
     });
@@ -117,23 +139,44 @@ async fn a_broken_session_fences_and_a_goodbye_does_not() {
     let cluster = Cluster::start(1).await;
     let active = cluster.active().await;
     let quorum = cluster.running[&active].quorum().clone();
-    let fenced = |id| quorum.image().broker(BrokerId(id)).is_none_or(|broker| broker.fenced);
+    let fenced = |id| {
+        quorum
+            .image()
+            .broker(BrokerId(id))
+            .is_none_or(|broker| broker.fenced)
+    };
     for (id, goodbye) in [(1, true), (2, false)] {
         let broker_epoch = cluster.join(id).await;
-        let request = SessionRequest { broker_id: BrokerId(id), broker_epoch };
-        let mut session =
-            cluster.post(active, PATH_SESSION).json(&request).send().await.unwrap();
+        let request = SessionRequest {
+            broker_id: BrokerId(id),
+            broker_epoch,
+        };
+        let mut session = cluster
+            .post(active, PATH_SESSION)
+            .json(&request)
+            .send()
+            .await
+            .unwrap();
         assert_eq!(session.chunk().await.unwrap().unwrap(), "\n");
         assert!(!fenced(id));
         if goodbye {
-            cluster.call::<_, ()>(active, PATH_GOODBYE, &request).await.unwrap();
+            cluster
+                .call::<_, ()>(active, PATH_GOODBYE, &request)
+                .await
+                .unwrap();
         }
         drop(session);
     }
     let mut applied = quorum.published().watch();
     let broken = applied.wait_for(|_| fenced(2));
-    tokio::time::timeout(PATIENCE, broken).await.expect("fenced after the grace").unwrap();
-    assert!(!fenced(1), "it had said goodbye, and its session timeout has not passed");
+    tokio::time::timeout(PATIENCE, broken)
+        .await
+        .expect("fenced after the grace")
+        .unwrap();
+    assert!(
+        !fenced(1),
+        "it had said goodbye, and its session timeout has not passed"
+    );
     for controller in cluster.running.into_values() {
         controller.stop().await;
     }
@@ -149,7 +192,11 @@ async fn decisions_made_at_once_see_each_other() {
     for round in 0..40 {
         let cluster = std::sync::Arc::clone(&cluster);
         asking.spawn(async move {
-            created(&cluster.create_topic(&format!("topic-{}", round % 4), 1, 1).await)
+            created(
+                &cluster
+                    .create_topic(&format!("topic-{}", round % 4), 1, 1)
+                    .await,
+            )
         });
     }
     let mut granted = 0;

@@ -49,7 +49,11 @@ async fn what_is_not_meant_for_this_controller_is_refused() {
     }
 
     // Between members of the quorum the directories must be the ones the membership names.
-    let own = cluster.running[&1].quorum().identity().directory_id.to_string();
+    let own = cluster.running[&1]
+        .quorum()
+        .identity()
+        .directory_id
+        .to_string();
     let foreign = Uuid::new_v4().to_string();
     for (from, to) in [(&foreign, &own), (&own, &foreign), (&foreign, &foreign)] {
         let response = cluster
@@ -65,9 +69,16 @@ async fn what_is_not_meant_for_this_controller_is_refused() {
     }
 
     // A body that is too large or no JSON is refused, not read to the end.
-    let large = cluster.post(1, PATH_HEARTBEAT).header("content-type", "application/json");
+    let large = cluster
+        .post(1, PATH_HEARTBEAT)
+        .header("content-type", "application/json");
     let response = large.body(vec![b' '; 5 * 1024 * 1024]).send().await;
     assert!(response.is_err() || response.unwrap().status().as_u16() == 413);
-    let garbled = cluster.post(1, PATH_HEARTBEAT).header("content-type", "application/json");
-    assert_eq!(garbled.body("{").send().await.unwrap().status().as_u16(), 400);
+    let garbled = cluster
+        .post(1, PATH_HEARTBEAT)
+        .header("content-type", "application/json");
+    assert_eq!(
+        garbled.body("{").send().await.unwrap().status().as_u16(),
+        400
+    );
 }

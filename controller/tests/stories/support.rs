@@ -42,21 +42,31 @@ impl Cluster {
     pub async fn start_with(size: u64, extra: &[(&str, &str)]) -> Self {
         let home = tempfile::tempdir().unwrap();
         // Held until all are chosen, so that they differ.
-        let held: Vec<TcpListener> =
-            (0..size * 2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> =
-            held.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+        let held: Vec<TcpListener> = (0..size * 2)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let ports: Vec<u16> = held
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().port())
+            .collect();
         drop(held);
-        let voters: Vec<String> =
-            (1..=size).map(|id| format!("{id}@127.0.0.1:{}", ports[id as usize - 1])).collect();
+        let voters: Vec<String> = (1..=size)
+            .map(|id| format!("{id}@127.0.0.1:{}", ports[id as usize - 1]))
+            .collect();
         let mut configs = BTreeMap::new();
         for id in 1..=size {
             let data = home.path().join(format!("controller-{id}"));
             let mut raw = RawConfig::default();
             raw.set("node.id", id.to_string());
             raw.set("controller.quorum.voters", voters.join(","));
-            raw.set("controller.listener", format!("127.0.0.1:{}", ports[id as usize - 1]));
-            raw.set("admin.listener", format!("127.0.0.1:{}", ports[(size + id) as usize - 1]));
+            raw.set(
+                "controller.listener",
+                format!("127.0.0.1:{}", ports[id as usize - 1]),
+            );
+            raw.set(
+                "admin.listener",
+                format!("127.0.0.1:{}", ports[(size + id) as usize - 1]),
+            );
             raw.set("metadata.log.dir", data.display().to_string());
             // Tests share the machine with builds: a late heartbeat is not yet an election.
             raw.set("quorum.election.timeout.min.ms", "500");
@@ -68,7 +78,12 @@ impl Cluster {
             configs.insert(id, ControllerConfig::load(&raw).unwrap());
         }
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let mut cluster = Self { configs, running: BTreeMap::new(), client, _home: home };
+        let mut cluster = Self {
+            configs,
+            running: BTreeMap::new(),
+            client,
+            _home: home,
+        };
         for id in 1..=size {
             cluster.start_one(id).await;
         }
@@ -97,7 +112,9 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("a controller takes office")
+        tokio::time::timeout(PATIENCE, waiting)
+            .await
+            .expect("a controller takes office")
     }
 
     /// Waits until every running controller has applied up to `offset`.
@@ -105,7 +122,10 @@ impl Cluster {
         for controller in self.running.values() {
             let mut applied = controller.quorum().published().watch();
             let waiting = applied.wait_for(|end| *end > offset);
-            tokio::time::timeout(PATIENCE, waiting).await.expect("catches up").unwrap();
+            tokio::time::timeout(PATIENCE, waiting)
+                .await
+                .expect("catches up")
+                .unwrap();
         }
     }
 
@@ -190,7 +210,10 @@ impl Cluster {
             .await
             .unwrap();
         assert!(response.status().is_success(), "{}", response.status());
-        Feed { response, buffer: Vec::new() }
+        Feed {
+            response,
+            buffer: Vec::new(),
+        }
     }
 }
 
@@ -206,7 +229,9 @@ impl Feed {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await.expect("a line");
+            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk())
+                .await
+                .expect("a line");
             self.buffer.extend_from_slice(&chunk.ok()??);
         }
     }
