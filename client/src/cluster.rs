@@ -554,10 +554,10 @@ impl Cluster {
         );
         loop {
             let mut view = self.view();
-            if !view
+            if view
                 .topics
                 .get(name)
-                .is_some_and(|topic| !topic.partitions.is_empty())
+                .is_none_or(|topic| topic.partitions.is_empty())
             {
                 view = self.refresh(view.version, deadline).await?;
             }

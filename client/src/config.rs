@@ -522,8 +522,10 @@ mod tests {
 
     #[test]
     fn idempotence_is_weighed_and_never_forced() {
-        let on = Ok(Some((true, None)));
-        let rows: [(&[(&str, &str)], Result<Option<(bool, Option<&str>)>, ()>); 14] = [
+        type Weighed = Result<Option<(bool, Option<&'static str>)>, ()>;
+        type Settings<'a> = &'a [(&'a str, &'a str)];
+        let on: Weighed = Ok(Some((true, None)));
+        let rows: [(Settings<'_>, Weighed); 14] = [
             (&[], on),
             (&[("enable.idempotence", "true")], on),
             (&[("enable.idempotence", "false")], Ok(Some((false, None)))),

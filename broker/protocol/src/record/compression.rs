@@ -239,7 +239,7 @@ mod xerial {
     const HEADER: usize = 16;
     const BLOCK: usize = 32 * 1024;
 
-    fn malformed(reason: impl ToString) -> CompressionError {
+    fn malformed(reason: &impl ToString) -> CompressionError {
         CompressionError::Malformed {
             codec: Codec::Snappy,
             reason: reason.to_string(),
@@ -253,7 +253,9 @@ mod xerial {
         out.extend_from_slice(&VERSION);
         let mut encoder = snap::raw::Encoder::new();
         for block in input.chunks(BLOCK) {
-            let compressed = encoder.compress_vec(block).map_err(malformed)?;
+            let compressed = encoder
+                .compress_vec(block)
+                .map_err(|error| malformed(&error))?;
             out.extend_from_slice(&(compressed.len() as u32).to_be_bytes());
             out.extend_from_slice(&compressed);
         }
@@ -270,15 +272,15 @@ mod xerial {
         }
         let mut rest = input
             .get(HEADER..)
-            .ok_or_else(|| malformed("the header is cut off"))?;
+            .ok_or_else(|| malformed(&"the header is cut off"))?;
         while !rest.is_empty() {
             let (size, after) = rest
                 .split_first_chunk::<4>()
-                .ok_or_else(|| malformed("a block size is cut off"))?;
+                .ok_or_else(|| malformed(&"a block size is cut off"))?;
             let size = u32::from_be_bytes(*size) as usize;
             let (head, tail) = after
                 .split_at_checked(size)
-                .ok_or_else(|| malformed("a block is cut off"))?;
+                .ok_or_else(|| malformed(&"a block is cut off"))?;
             block(head, limit, &mut out)?;
             rest = tail;
         }
@@ -287,19 +289,19 @@ mod xerial {
 
     /// Appends one decompressed block to `out`, which stays within `limit`.
     fn block(input: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), CompressionError> {
-        let claimed = snap::raw::decompress_len(input).map_err(malformed)?;
+        let claimed = snap::raw::decompress_len(input).map_err(|error| malformed(&error))?;
         let begin = out.len();
         if claimed > limit - begin {
             return Err(CompressionError::TooLarge { limit });
         }
         // No element of snappy yields more than 64 bytes for two of input (a copy), so a larger claim is a lie.
         if claimed > input.len().saturating_mul(64) {
-            return Err(malformed("the block claims more than its bytes can hold"));
+            return Err(malformed(&"the block claims more than its bytes can hold"));
         }
         out.resize(begin + claimed, 0);
         let written = snap::raw::Decoder::new()
             .decompress(input, &mut out[begin..])
-            .map_err(malformed)?;
+            .map_err(|error| malformed(&error))?;
         out.truncate(begin + written);
         Ok(())
     }

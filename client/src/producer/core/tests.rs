@@ -53,6 +53,9 @@ fn refused(code: ErrorCode) -> Result<Ack, Failure> {
     })
 }
 
+/// A batch's epoch, first sequence and records.
+type Numbered = (i16, i32, Vec<u32>);
+
 /// One partition's core with a helper for each thing a test wants to say.
 struct Desk {
     core: Core<u32>,
@@ -89,7 +92,7 @@ impl Desk {
     }
 
     /// Sends what may be sent; returns each batch with its epoch, first sequence and records.
-    fn drain(&mut self) -> Vec<(OutRequest, (i16, i32, Vec<u32>))> {
+    fn drain(&mut self) -> Vec<(OutRequest, Numbered)> {
         let leader = self.leader;
         let drained = self
             .core
@@ -125,7 +128,7 @@ impl Desk {
     }
 }
 
-fn content(bytes: &Bytes) -> (i16, i32, Vec<u32>) {
+fn content(bytes: &Bytes) -> Numbered {
     let batch = BatchView::parse(bytes).unwrap();
     assert!(batch.crc_is_valid());
     let records = RecordsReader::new(bytes, DecompressLimit::CONSUMED)
