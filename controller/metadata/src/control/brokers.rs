@@ -110,10 +110,6 @@ fn take_roles(
     let id = request.broker_id;
     let not_intact: BTreeSet<(TopicId, PartitionIndex)> =
         request.not_intact.iter().copied().collect();
-    let standing = |replica| match replica == id {
-        true => Standing::Out,
-        false => soft.standing(image, replica),
-    };
     let mut records = Vec::new();
     for (topic, index, partition) in image.partitions() {
         if !partition.replicas.contains(&id) {
@@ -126,7 +122,14 @@ fn take_roles(
             before.isr.retain(|member| *member != id);
             before.elr.retain(|member| *member != id);
         }
-        let standing = |replica| election::standing_of_replica(image, partition, replica, standing);
+        let standing = |replica| match (replica == id, intact) {
+            (true, true) => Standing::Returning,
+            (true, false) => Standing::Out,
+            (false, _) => {
+                let standing = |replica| soft.standing(image, replica);
+                election::standing_of_replica(image, partition, replica, standing)
+            }
+        };
         let policy = election::policy_of(image, topic);
         let elected = election::elect(&before, standing, policy);
         let cause = match intact {
@@ -211,6 +214,7 @@ pub fn heartbeat(
         && !broker.in_controlled_shutdown
         && !broker.directories.is_empty()
     {
+        soft.forgive(id);
         records.push(state_change(broker, Some(false), None));
         reply.fenced = false;
         "broker unfenced"

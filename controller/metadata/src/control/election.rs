@@ -19,7 +19,10 @@ pub enum Standing {
     Suspect,
     /// Shutting down: it gives up whatever another can take over.
     Leaving,
-    /// Fenced, unknown, or its directory is offline.
+    /// Fenced, and heard from all the same: it is starting. It is as good as out, except that nobody is elected
+    /// uncleanly over its head.
+    Returning,
+    /// Fenced and silent, unknown, or its directory is offline.
     Out,
 }
 
@@ -69,7 +72,7 @@ pub fn elect(
     match current.map(&standing) {
         Some(Standing::Active) => return under_leader(partition, current, &standing),
         Some(Standing::Suspect) => return unchanged(current),
-        Some(Standing::Leaving | Standing::Out) | None => {}
+        Some(Standing::Leaving | Standing::Returning | Standing::Out) | None => {}
     }
 
     let first_in = |eligible: &[BrokerId]| {

@@ -38,6 +38,8 @@ pub struct Heartbeats {
     timings: Timings,
     brokers: BTreeMap<BrokerId, Contact>,
     sessions_opened: u64,
+    /// The latest moment anything was heard from anybody.
+    latest: Monotonic,
 }
 
 #[derive(Clone, Debug)]
@@ -208,21 +210,34 @@ impl Heartbeats {
         let Some(broker) = image.broker(id) else {
             return Standing::Out;
         };
-        if broker.fenced {
-            return Standing::Out;
+        let is_heard = self.brokers.get(&id).is_some_and(|contact| {
+            contact.epoch == broker.epoch
+                && contact.heard
+                && !matches!(contact.stream, Stream::Broken { .. })
+        });
+        match (broker.fenced, broker.in_controlled_shutdown) {
+            (true, false) if is_heard && self.is_recent(id) => Standing::Returning,
+            (true, _) => Standing::Out,
+            (false, true) => Standing::Leaving,
+            (false, false) if is_heard => Standing::Active,
+            (false, false) => Standing::Suspect,
         }
-        if broker.in_controlled_shutdown {
-            return Standing::Leaving;
-        }
-        match self.brokers.get(&id) {
-            Some(contact)
-                if contact.epoch == broker.epoch
-                    && contact.heard
-                    && !matches!(contact.stream, Stream::Broken { .. }) =>
-            {
-                Standing::Active
-            }
-            _ => Standing::Suspect,
+    }
+
+    /// Whether a broker was heard from within a session of the latest sign of life of anybody.
+    fn is_recent(&self, broker: BrokerId) -> bool {
+        self.brokers
+            .get(&broker)
+            .is_some_and(|contact| self.latest < contact.last_heard + self.timings.session_timeout)
+    }
+
+    /// A broker is about to be unfenced because it was heard from: that its stream once broke is forgiven. Until it opens
+    /// another only the session timeout counts.
+    pub(crate) fn forgive(&mut self, broker: BrokerId) {
+        if let Some(contact) = self.brokers.get_mut(&broker)
+            && matches!(contact.stream, Stream::Broken { .. })
+        {
+            contact.stream = Stream::None;
         }
     }
 
@@ -262,6 +277,7 @@ impl Heartbeats {
     }
 
     fn contact(&mut self, broker: BrokerId, epoch: BrokerEpoch, now: Now) -> Option<&mut Contact> {
+        self.latest = self.latest.max(now.monotonic);
         let contact = self
             .brokers
             .entry(broker)

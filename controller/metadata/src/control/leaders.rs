@@ -128,7 +128,7 @@ fn unclean(
     election::change(topic.id, index, partition, &elected, "unclean election").ok_or_else(|| {
         Refusal::new(
             ErrorCode::EligibleLeadersNotAvailable,
-            "no replica of the partition is alive",
+            "no replica may lead: none is alive, or one that is in sync is just returning",
         )
     })
 }

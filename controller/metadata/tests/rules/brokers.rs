@@ -525,7 +525,7 @@ fn a_living_broker_is_not_forgotten() {
     use kuorum_metadata::control::{Command, CommandReply};
     let mut world = World::with_brokers(2);
     world.topic("t", "1,2");
-    let mut forget = |world: &mut World, id| {
+    let forget = |world: &mut World, id| {
         let reply = world.command(&Command::UnregisterBroker {
             broker_id: BrokerId(id),
         });
@@ -540,4 +540,47 @@ fn a_living_broker_is_not_forgotten() {
     assert_eq!(forget(&mut world, 1), ErrorCode::None);
     assert!(world.image.broker(BrokerId(1)).is_none());
     assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2");
+}
+
+#[test]
+fn a_stream_that_broke_is_forgiven_once_the_broker_is_heard_again() {
+    let mut world = World::with_brokers(1);
+    world.topic("t", "1");
+    let session = world.open(1);
+    world.soft.session_closed(BrokerId(1), session, world.now);
+    world.pass(GRACE);
+    world.tick();
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=1");
+    assert!(!world.beat(1).fenced);
+    assert_eq!(world.line("t"), "leader=1 epoch=2 isr=1");
+    world.pass(GRACE);
+    assert_eq!(
+        world.tick(),
+        [],
+        "it is not fenced a second time for the same stream"
+    );
+}
+
+#[test]
+fn nobody_is_elected_uncleanly_over_the_head_of_a_member_that_is_starting() {
+    let mut world = World::with_brokers(2);
+    world.topic("t", "1,2");
+    let resource = ConfigResource::Topic("t".to_owned());
+    world.set(resource, "unclean.leader.election.enable", Some("true"));
+    world.fence(2);
+    world.start(2);
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1");
+    let request = world.request(1);
+    world.register(&request).unwrap();
+    world.tick();
+    assert_eq!(
+        world.line("t"),
+        "leader=none epoch=1 isr=1",
+        "1 is about to return with everything"
+    );
+    // It dies on the way.
+    world.pass(SESSION);
+    world.beat(2);
+    world.tick();
+    assert_eq!(world.line("t"), "leader=2 epoch=2 isr=2");
 }

@@ -1,5 +1,5 @@
 //! Who leads. The partition has replicas 1,2,3 in that order, leader epoch 5 and partition epoch 7; who is named under
-//! none of `active`, `suspect` and `leaving` is out. What a row does not say is not so.
+//! none of `active`, `suspect`, `leaving` and `returning` is out. What a row does not say is not so.
 
 use kuorum_metadata::PartitionImage;
 use kuorum_metadata::control::election::{Policy, Standing, change, elect};
@@ -38,6 +38,11 @@ const ROWS: &str = "
     leader=1 isr=1     active=2,3 policy=unclean                 => leader=2 epoch+1 isr=2 recovering
     leader=none isr=1  active=3 policy=unclean                   => leader=3 epoch+1 isr=3 recovering
     leader=none isr=1  suspect=1 active=3 policy=unclean         => nothing
+    leader=none isr=1  returning=1 active=3 policy=unclean       => nothing
+    leader=1 isr=1     returning=1 active=3 policy=unclean       => leader=none epoch+1
+    leader=1 isr=1,2,3 returning=1 active=2,3                    => leader=2 epoch+1 isr=2,3
+    leader=1 isr=1,2,3 returning=3 active=1,2                    => isr=1,2
+    leader=none isr=1,2 returning=1 active=2                     => leader=2 epoch+1 isr=2
     leader=1 isr=1,2   active=2,3 policy=unclean                 => leader=2 epoch+1 isr=2
     leader=none isr=1  active= policy=unclean                    => nothing
 
@@ -84,6 +89,8 @@ fn outcome(given: &str) -> String {
             Standing::Suspect
         } else if members("leaving").contains(&replica) {
             Standing::Leaving
+        } else if members("returning").contains(&replica) {
+            Standing::Returning
         } else {
             Standing::Out
         }

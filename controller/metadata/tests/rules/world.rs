@@ -202,7 +202,7 @@ impl World {
             &self.image,
             &self.soft,
             BrokerId(broker),
-            kuorum_metadata::control::heartbeats::Silence::SessionExpired,
+            control::heartbeats::Silence::SessionExpired,
         );
         self.commit(decision);
     }
