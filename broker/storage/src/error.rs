@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use kuorum_protocol::{LeaderEpoch, Offset, ProducerEpoch, Sequence};
+use kuorum_protocol::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, Sequence};
 use thiserror::Error;
 
 /// The disk said no. Final for the log and for its directory.
@@ -144,6 +144,44 @@ pub enum LogError {
     /// The disk failed.
     #[error(transparent)]
     Storage(#[from] StorageFailure),
+}
+
+impl From<&AppendError> for ErrorCode {
+    fn from(error: &AppendError) -> Self {
+        match error {
+            AppendError::TooLarge { .. } => Self::MessageTooLarge,
+            AppendError::LargerThanSegment { .. } => Self::RecordListTooLarge,
+            AppendError::Corrupt { .. } => Self::CorruptMessage,
+            // A follower's own business; no client can cause it.
+            AppendError::OutOfSequence { .. } | AppendError::WrongEpoch { .. } => {
+                Self::UnknownServerError
+            }
+            AppendError::OutOfOrderSequence { .. } => Self::OutOfOrderSequenceNumber,
+            AppendError::InvalidProducerEpoch { .. } => Self::InvalidProducerEpoch,
+            AppendError::InvalidTransactionState => Self::InvalidTxnState,
+            AppendError::Storage(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&ReadError> for ErrorCode {
+    fn from(error: &ReadError) -> Self {
+        match error {
+            ReadError::OutOfRange { .. } => Self::OffsetOutOfRange,
+            ReadError::Corrupt { .. } => Self::CorruptMessage,
+            ReadError::Storage(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&LogError> for ErrorCode {
+    fn from(error: &LogError) -> Self {
+        match error {
+            LogError::OutOfRange { .. } => Self::OffsetOutOfRange,
+            LogError::Corrupt { .. } => Self::CorruptMessage,
+            LogError::NewerVersion { .. } | LogError::Storage(_) => Self::KafkaStorageError,
+        }
+    }
 }
 
 impl From<ReadError> for LogError {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use kuorum_protocol::record::{BatchMut, BatchView, batches};
 use kuorum_protocol::{LeaderEpoch, Monotonic, Now, Offset, Timestamp};
 
+use crate::checkpoint::write_atomically;
 use crate::config::{LogConfig, TimestampType};
 use crate::dir::{Dir, DirFile};
 use crate::error::{AppendError, LogError, ReadError, StorageFailure};
@@ -976,20 +977,25 @@ impl<D: Dir> Log<D> {
             return Ok(());
         }
         let first = self.segments.get(count).base;
-        if first >= self.flushed {
-            // The producers of what goes are in the snapshot taken at the roll, which no flush has covered yet.
-            match self.dir.open(&file_name(first, SNAPSHOT)) {
-                Ok(snapshot) => snapshot.sync_data()?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-            self.dir.sync()?;
-        }
+        self.keep_producers_of_what_goes(first)?;
         self.segments.remove_oldest(&self.dir, count)?;
         for at in self.snapshots()?.into_iter().filter(|at| *at < first) {
             self.dir.remove(&file_name(at, SNAPSHOT))?;
         }
         Ok(())
+    }
+
+    /// The producers whose batches lie below `first` are known from the snapshot that was taken there at the roll. It is
+    /// made durable in case no flush has covered it; if a power cut took it, it is made again while the batches are here.
+    fn keep_producers_of_what_goes(&mut self, first: Offset) -> io::Result<()> {
+        let name = file_name(first, SNAPSHOT);
+        let kept = self.dir.read_file(&name)?;
+        if kept.is_some_and(|bytes| ProducerStates::from_snapshot(&bytes).is_ok()) {
+            self.dir.open(&name)?.sync_data()?;
+            return self.dir.sync();
+        }
+        let states = recovery::producers_at(&self.dir, &self.segments, first)?;
+        write_atomically(&self.dir, &name, &states.to_snapshot())
     }
 
     // ---- the end ----

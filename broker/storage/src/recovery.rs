@@ -234,6 +234,7 @@ impl<D: Dir> Recoverer<'_, D> {
             for segment in list.drain(..).rev() {
                 remove_files(self.dir, segment.base)?;
             }
+            self.remove_snapshots(|_| true)?;
             self.epochs.clear();
             self.epochs_dirty = true;
             self.names_dirty = true;
@@ -251,10 +252,9 @@ impl<D: Dir> Recoverer<'_, D> {
         let start = log_start.max(segments.first().base).min(end);
         self.epochs_dirty |= self.epochs.truncate_from_end(end);
         self.epochs_dirty |= self.epochs.truncate_from_start(start);
+        // Their removal must be durable before the log grows past them again.
+        self.remove_snapshots(|at| at > end)?;
         self.make_durable(&segments)?;
-        for at in snapshots(self.dir)?.into_iter().filter(|at| *at > end) {
-            self.dir.remove(&file_name(at, SNAPSHOT))?;
-        }
         let producers = replay_producers(self.dir, &segments, end)?;
         self.recovery.scanned_bytes += producers.read_bytes;
         Ok(Opened {
@@ -269,6 +269,14 @@ impl<D: Dir> Recoverer<'_, D> {
             names_dirty: self.names_dirty,
             recovery: std::mem::take(&mut self.recovery),
         })
+    }
+
+    fn remove_snapshots(&mut self, goes: impl Fn(Offset) -> bool) -> io::Result<()> {
+        for at in snapshots(self.dir)?.into_iter().filter(|at| goes(*at)) {
+            self.dir.remove(&file_name(at, SNAPSHOT))?;
+            self.names_dirty = true;
+        }
+        Ok(())
     }
 
     /// What was found may only be in the page cache: the log claims it from now on, so it is flushed first.
@@ -575,6 +583,19 @@ pub(crate) fn load_producers<D: Dir>(
     replay_producers(dir, segments, end).map_err(|trouble| trouble.into_error(dir))
 }
 
+/// The producers as of `offset`, as far as snapshots and batches still tell.
+pub(crate) fn producers_at<D: Dir>(
+    dir: &D,
+    segments: &Segments<D>,
+    offset: Offset,
+) -> io::Result<ProducerStates> {
+    match replay_producers(dir, segments, offset) {
+        Ok(loaded) => Ok(loaded.states),
+        Err(Trouble::Io(error)) => Err(error),
+        Err(Trouble::Newer { file, .. }) => Err(io::Error::other(format!("{file} is too new"))),
+    }
+}
+
 fn replay_producers<D: Dir>(
     dir: &D,
     segments: &Segments<D>,
@@ -624,6 +645,9 @@ fn replay_producers<D: Dir>(
         };
         let mut scan = Scan::new(&*segment.log, position, segment.size);
         while let Step::Batch(header) = scan.next_header()? {
+            if header.view().base_offset() >= end {
+                break;
+            }
             loaded.states.apply(&header.view());
         }
         loaded.read_bytes += scan.read_bytes();

@@ -1176,7 +1176,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn everything_flushed_survives_and_nothing_is_invented(seed in any::<u64>(), steps in steps()) {
