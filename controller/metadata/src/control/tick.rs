@@ -34,7 +34,7 @@ pub fn tick(image: &MetadataImage, soft: &Heartbeats, now: Now) -> Option<Decisi
         return Some(fenced.map(|()| Ticked::Fenced(broker, silence)));
     }
     let records = election::reconcile(image, soft, None, "reconciled");
-    (!records.is_empty()).then(|| Decision {
+    (!records.is_empty()).then_some(Decision {
         response: Ticked::Reconciled(records.len()),
         records,
     })

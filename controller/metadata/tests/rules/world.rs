@@ -6,7 +6,7 @@ use std::time::Duration;
 use kuorum_metadata::control::command::{
     AlterConfigs, AlterConfigsResource, ConfigOp, ConfigOpKind, CreateTopics, NewTopic,
 };
-use kuorum_metadata::control::heartbeats::{SessionId, Timings};
+use kuorum_metadata::control::heartbeats::{SessionId, Silence, Timings};
 use kuorum_metadata::control::tick::{Ticked, tick};
 use kuorum_metadata::control::{
     self, Command, CommandReply, Decision, Heartbeats, Random, Refusal, brokers, office,
@@ -196,14 +196,12 @@ impl World {
         ticked
     }
 
-    /// A broker that falls silent until it is fenced, while the others go on.
+    /// A broker dies and is fenced, while the others go on.
     pub fn fence(&mut self, broker: i32) {
-        let decision = brokers::fence(
-            &self.image,
-            &self.soft,
-            BrokerId(broker),
-            control::heartbeats::Silence::SessionExpired,
-        );
+        let session = self.open(broker);
+        let id = BrokerId(broker);
+        self.soft.session_closed(id, session, self.now);
+        let decision = brokers::fence(&self.image, &self.soft, id, Silence::Disconnected);
         self.commit(decision);
     }
 
