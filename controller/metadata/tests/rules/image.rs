@@ -231,7 +231,7 @@ fn a_damaged_snapshot_is_refused() {
             "cut at {length}"
         );
     }
-    let mut longer = bytes.clone();
+    let mut longer = bytes;
     longer.push(0);
     assert!(matches!(
         snapshot::decode(&longer),
