@@ -318,6 +318,11 @@ impl Cluster {
         &self.inner.clock
     }
 
+    /// The moment that lies `timeout` ahead, as calls take it.
+    pub fn deadline(&self, timeout: Duration) -> Instant {
+        Instant::now() + timeout
+    }
+
     /// What is known now.
     pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.inner.view.lock())

@@ -1,0 +1,229 @@
+//! The admin API, asked over HTTP.
+//! Law: one deadline for all tries. What may have been carried out is not asked for twice, unless asking twice is harmless.
+
+use std::time::{Duration, Instant};
+
+use kuorum_admin_api::{BASE_PATH, Page, Problem};
+use reqwest::{Method, Response, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Global;
+use crate::failure::Failure;
+
+/// How long to wait between tries when nobody says.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// The controllers.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    addresses: Vec<String>,
+    client: reqwest::Client,
+    deadline: Instant,
+    timeout: Duration,
+}
+
+impl Admin {
+    pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
+        let addresses: Vec<String> = global
+            .admin
+            .split(',')
+            .map(|address| address.trim().trim_end_matches('/'))
+            .filter(|address| !address.is_empty())
+            .map(|address| match address.contains("://") {
+                true => address.to_owned(),
+                false => format!("http://{address}"),
+            })
+            .collect();
+        if addresses.is_empty() {
+            return Err(Failure::usage("--admin names no address"));
+        }
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .connect_timeout(Duration::from_secs(2).min(global.timeout()))
+            .build()
+            .map_err(|error| Failure::usage(format!("cannot speak HTTP: {error}")))?;
+        let timeout = global.timeout();
+        Ok(Self {
+            addresses,
+            client,
+            deadline: Instant::now() + timeout,
+            timeout,
+        })
+    }
+
+    /// Reads one resource.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        read(self.ask(Method::GET, path, None::<&()>).await?).await
+    }
+
+    /// Reads a whole list, page by page.
+    pub(crate) async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
+        let mut items = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let path = match &token {
+                None => path.to_owned(),
+                Some(token) => format!("{path}?page_token={}", escaped(token)),
+            };
+            let page: Page<T> = self.get(&path).await?;
+            items.extend(page.items);
+            token = page.next_page_token;
+            if token.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// Sends something and reads the answer.
+    pub(crate) async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
+        read(self.ask(method, path, Some(body)).await?).await
+    }
+
+    /// Deletes something.
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), Failure> {
+        self.ask(Method::DELETE, path, None::<&()>)
+            .await
+            .map(|_| ())
+    }
+
+    /// Asks one controller after the other, until one answers that can.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response, Failure> {
+        let mut last = String::new();
+        loop {
+            let mut pause = PAUSE;
+            for address in &self.addresses {
+                let left = self.deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(Failure::unreachable(format!(
+                        "no answer within {:?}: {last}",
+                        self.timeout
+                    )));
+                }
+                let url = format!("{address}{BASE_PATH}{path}");
+                let mut request = self.client.request(method.clone(), &url).timeout(left);
+                if let Some(body) = body {
+                    request = request.json(body);
+                }
+                let response = match request.send().await {
+                    Ok(response) => response,
+                    Err(error) if error.is_connect() || method == Method::GET => {
+                        last = format!("{address}: {}", causes(&error));
+                        continue;
+                    }
+                    Err(error) => {
+                        return Err(Failure::unreachable(format!(
+                            "{address}: {}; it may have been carried out",
+                            causes(&error)
+                        )));
+                    }
+                };
+                if response.status().is_success() {
+                    return Ok(response);
+                }
+                let status = response.status();
+                let problem = problem(response).await;
+                // Only these say that nothing was done.
+                let unheard = matches!(
+                    status,
+                    StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+                );
+                if !(unheard && problem.retriable) {
+                    return Err(refusal(&problem));
+                }
+                last = format!("{address}: {}", problem.detail);
+                pause = problem.retry_after_ms.map_or(PAUSE, Duration::from_millis);
+            }
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            tokio::time::sleep(pause.min(left)).await;
+        }
+    }
+}
+
+/// A sentence of a refusal, with the fields at fault.
+fn refusal(problem: &Problem) -> Failure {
+    let mut message = format!("{}: {}", problem.code, problem.detail);
+    for error in &problem.errors {
+        message.push_str(&format!("\n  {}: {}", error.pointer, error.detail));
+    }
+    match problem.status {
+        408 | 504 => Failure::unreachable(message),
+        _ => Failure::refused(message),
+    }
+}
+
+async fn problem(response: Response) -> Problem {
+    let status = response.status();
+    let text = response.text().await.unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_else(|_| Problem {
+        kind: "about:blank".to_owned(),
+        title: status.to_string(),
+        status: status.as_u16(),
+        detail: match text.trim() {
+            "" => status.to_string(),
+            text => text.chars().take(500).collect(),
+        },
+        instance: String::new(),
+        code: status
+            .canonical_reason()
+            .unwrap_or("REFUSED")
+            .to_uppercase()
+            .replace(' ', "_"),
+        kafka_error: None,
+        retriable: false,
+        retry_after_ms: None,
+        errors: Vec::new(),
+        leader: None,
+    })
+}
+
+async fn read<T: DeserializeOwned>(response: Response) -> Result<T, Failure> {
+    response
+        .json()
+        .await
+        .map_err(|error| Failure::unreachable(format!("unreadable answer: {}", causes(&error))))
+}
+
+/// An error with what lies behind it.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// A name as one segment of a path, or one value of a query.
+pub(crate) fn escaped(name: &str) -> String {
+    name.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_one_segment() {
+        assert_eq!(escaped("bank-transfers_1.x"), "bank-transfers_1.x");
+        assert_eq!(escaped("../a b?é"), "..%2Fa%20b%3F%C3%A9");
+    }
+}

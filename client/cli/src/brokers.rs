@@ -1,0 +1,99 @@
+//! `kuorum brokers`: who is there.
+//! Law: reads only.
+
+use clap::Subcommand;
+use kuorum_admin_api::{Broker, BrokerState};
+
+use crate::Global;
+use crate::admin::Admin;
+use crate::failure::Failure;
+use crate::output::{Output, json, or_dash, say, table};
+
+/// List and describe brokers
+#[derive(Debug, Subcommand)]
+pub(crate) enum Brokers {
+    /// List brokers
+    List,
+    /// Show one broker
+    Describe {
+        /// Its id
+        id: i32,
+    },
+}
+
+impl Brokers {
+    pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let admin = Admin::new(global)?;
+        match self {
+            Self::List => {
+                let brokers = admin.list("/brokers").await?;
+                match global.output {
+                    Output::Json => json(&brokers),
+                    Output::Table => show(&brokers),
+                }
+            }
+            Self::Describe { id } => {
+                let broker: Broker = admin.get(&format!("/brokers/{id}")).await?;
+                match global.output {
+                    Output::Json => json(&broker),
+                    Output::Table => describe(&broker),
+                }
+            }
+        }
+    }
+}
+
+/// Writes brokers as a table.
+pub(crate) fn show(brokers: &[Broker]) -> Result<(), Failure> {
+    table(
+        &[
+            "BROKER", "STATE", "CLIENTS", "RACK", "LEADS", "REPLICAS", "IN-SYNC", "VERSION",
+        ],
+        brokers.iter().map(|broker| {
+            let client = broker
+                .listeners
+                .iter()
+                .find(|listener| listener.name == "CLIENT");
+            vec![
+                broker.id.to_string(),
+                state(broker.state).to_owned(),
+                or_dash(client.map(|listener| format!("{}:{}", listener.host, listener.port))),
+                or_dash(broker.rack.as_ref()),
+                broker.leaders.to_string(),
+                broker.replicas.to_string(),
+                broker.in_sync.to_string(),
+                broker.version.clone(),
+            ]
+        }),
+    )
+}
+
+fn state(state: BrokerState) -> &'static str {
+    match state {
+        BrokerState::Active => "active",
+        BrokerState::Fenced => "fenced",
+        BrokerState::ShuttingDown => "shutting down",
+    }
+}
+
+fn describe(broker: &Broker) -> Result<(), Failure> {
+    say(&format!("broker {}  {}", broker.id, state(broker.state)))?;
+    say(&format!("  epoch        {}", broker.broker_epoch))?;
+    say(&format!("  incarnation  {}", broker.incarnation_id))?;
+    say(&format!("  version      {}", broker.version))?;
+    say(&format!("  rack         {}", or_dash(broker.rack.as_ref())))?;
+    say(&format!("  http         {}", broker.http))?;
+    for listener in &broker.listeners {
+        say(&format!(
+            "  listener     {}  {}:{}  {}",
+            listener.name, listener.host, listener.port, listener.security_protocol
+        ))?;
+    }
+    for directory in &broker.directories {
+        say(&format!("  directory    {directory}"))?;
+    }
+    say(&format!(
+        "  partitions   leads {}, holds {}, in sync {}",
+        broker.leaders, broker.replicas, broker.in_sync
+    ))
+}

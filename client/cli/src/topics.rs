@@ -1,0 +1,374 @@
+//! `kuorum topics`: create, list, describe, delete, add partitions.
+//! Law: what cannot be undone is asked for, unless --yes says so.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+use kuorum_admin_api::{
+    AddPartitions, AddPartitionsReport, ConfigEntry, ConfigSource, CreateTopic, Partition,
+    PartitionPage, Topic,
+};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::Global;
+use crate::admin::{Admin, escaped};
+use crate::failure::{Exit, Failure};
+use crate::output::{Output, confirmed, json, list, note, or_dash, say, table};
+
+/// Create, list, describe, delete and grow topics
+#[derive(Debug, Subcommand)]
+pub(crate) enum Topics {
+    /// Create a topic
+    Create(Create),
+    /// List topics
+    List(List),
+    /// Show a topic's partitions and settings
+    Describe(Describe),
+    /// Delete topics with all their records
+    Delete(Delete),
+    /// Add partitions to a topic; keys will move
+    AddPartitions(Add),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// The topic's name
+    name: String,
+    /// How many partitions; the cluster's num.partitions by default
+    #[arg(long)]
+    partitions: Option<i32>,
+    /// How many replicas; the cluster's default.replication.factor by default
+    #[arg(long)]
+    replication_factor: Option<i16>,
+    /// A setting of the topic
+    #[arg(long, value_name = "NAME=VALUE")]
+    config: Vec<String>,
+    /// Only check
+    #[arg(long)]
+    dry_run: bool,
+    /// A topic that is there already is no mistake
+    #[arg(long)]
+    if_not_exists: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Also the cluster's own topics
+    #[arg(long)]
+    internal: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Describe {
+    /// The topic's name
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    /// The topics' names
+    #[arg(required = true)]
+    names: Vec<String>,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// The topic's name
+    name: String,
+    /// How many partitions there shall be in all
+    #[arg(long)]
+    count: i32,
+    /// Only say what would happen
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Topics {
+    pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let admin = Admin::new(global)?;
+        match self {
+            Self::Create(command) => command.run(&admin, global.output).await,
+            Self::List(command) => command.run(&admin, global.output).await,
+            Self::Describe(command) => command.run(&admin, global.output).await,
+            Self::Delete(command) => command.run(&admin).await,
+            Self::AddPartitions(command) => command.run(&admin, global).await,
+        }
+    }
+}
+
+impl Create {
+    async fn run(self, admin: &Admin, output: Output) -> Result<(), Failure> {
+        let configs = self
+            .config
+            .iter()
+            .map(|config| match config.split_once('=') {
+                Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+                None => Err(Failure::usage(format!(
+                    "config {config:?} is not NAME=VALUE"
+                ))),
+            })
+            .collect::<Result<BTreeMap<_, _>, _>>()?;
+        let request = CreateTopic {
+            name: self.name.clone(),
+            partitions: self.partitions,
+            replication_factor: self.replication_factor,
+            configs,
+            dry_run: self.dry_run,
+        };
+        let topic: Topic = match admin.send(Method::POST, "/topics", &request).await {
+            Ok(topic) => topic,
+            Err(failure)
+                if self.if_not_exists
+                    && failure.exit == Exit::Refused
+                    && failure.message.starts_with("TOPIC_ALREADY_EXISTS") =>
+            {
+                note(&format!("topic {} is there already", self.name));
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        match output {
+            Output::Json => json(&topic),
+            Output::Table => say(&format!(
+                "{} {}: {} partitions, {} replicas each, id {}",
+                topic.name,
+                if self.dry_run {
+                    "could be created"
+                } else {
+                    "created"
+                },
+                topic.partitions,
+                topic.replication_factor,
+                topic.topic_id,
+            )),
+        }
+    }
+}
+
+impl List {
+    async fn run(self, admin: &Admin, output: Output) -> Result<(), Failure> {
+        let mut topics: Vec<Topic> = admin.list("/topics").await?;
+        topics.retain(|topic| self.internal || !topic.internal);
+        match output {
+            Output::Json => json(&topics),
+            Output::Table => table(
+                &[
+                    "TOPIC",
+                    "PARTITIONS",
+                    "REPLICAS",
+                    "LEADERLESS",
+                    "UNDER-REPLICATED",
+                    "UNDER-MIN-ISR",
+                ],
+                topics.into_iter().map(|topic| {
+                    vec![
+                        topic.name,
+                        topic.partitions.to_string(),
+                        topic.replication_factor.to_string(),
+                        topic.leaderless.to_string(),
+                        topic.under_replicated.to_string(),
+                        topic.under_min_isr.to_string(),
+                    ]
+                }),
+            ),
+        }
+    }
+}
+
+impl Describe {
+    async fn run(self, admin: &Admin, output: Output) -> Result<(), Failure> {
+        let path = format!("/topics/{}", escaped(&self.name));
+        let topic: Topic = admin.get(&path).await?;
+        let (partitions, unreachable) = partitions(admin, &path).await?;
+        let configs: Vec<ConfigEntry> = admin.list(&format!("{path}/configs")).await?;
+        match output {
+            Output::Json => json(&json!({
+                "topic": topic,
+                "partitions": partitions,
+                "configs": configs,
+                "unreachable_brokers": unreachable,
+            }))?,
+            Output::Table => {
+                say(&format!(
+                    "{}  id {}  {} partitions  {} replicas",
+                    topic.name, topic.topic_id, topic.partitions, topic.replication_factor
+                ))?;
+                for entry in configs
+                    .iter()
+                    .filter(|entry| entry.source != ConfigSource::Default)
+                {
+                    let source = source(entry.source);
+                    say(&format!(
+                        "  {} = {}  ({source})",
+                        entry.name,
+                        or_dash(entry.value.as_ref())
+                    ))?;
+                }
+                say("")?;
+                table(
+                    &[
+                        "PARTITION",
+                        "LEADER",
+                        "EPOCH",
+                        "REPLICAS",
+                        "ISR",
+                        "OUT-OF-SYNC",
+                        "ELR",
+                        "START",
+                        "HIGH-WATERMARK",
+                        "END",
+                        "",
+                    ],
+                    partitions.iter().map(row),
+                )?;
+            }
+        }
+        warn(&configs);
+        if unreachable.is_empty() {
+            return Ok(());
+        }
+        let brokers = list(&unreachable);
+        Err(Failure::partial(format!(
+            "brokers {brokers} did not answer; what only they know is missing"
+        )))
+    }
+}
+
+fn row(partition: &Partition) -> Vec<String> {
+    vec![
+        partition.partition.to_string(),
+        or_dash(partition.leader),
+        partition.leader_epoch.to_string(),
+        list(&partition.replicas),
+        list(&partition.isr),
+        list(&partition.osr),
+        list(&partition.elr),
+        or_dash(partition.log_start_offset),
+        or_dash(partition.high_watermark),
+        or_dash(partition.log_end_offset),
+        if partition.stale { "last known" } else { "" }.to_owned(),
+    ]
+}
+
+/// All pages of a topic's partitions, and the brokers that did not answer.
+async fn partitions(admin: &Admin, topic: &str) -> Result<(Vec<Partition>, Vec<i32>), Failure> {
+    let (mut items, mut unreachable) = (Vec::new(), Vec::new());
+    let mut token: Option<String> = None;
+    loop {
+        let path = match &token {
+            None => format!("{topic}/partitions"),
+            Some(token) => format!("{topic}/partitions?page_token={}", escaped(token)),
+        };
+        let page: PartitionPage = admin.get(&path).await?;
+        items.extend(page.items);
+        unreachable.extend(page.unreachable_brokers);
+        token = page.next_page_token;
+        if token.is_none() {
+            unreachable.sort_unstable();
+            unreachable.dedup();
+            return Ok((items, unreachable));
+        }
+    }
+}
+
+pub(crate) fn source(source: ConfigSource) -> &'static str {
+    match source {
+        ConfigSource::Topic => "topic",
+        ConfigSource::Broker => "broker",
+        ConfigSource::ClusterDefault => "cluster default",
+        ConfigSource::ControllerFile => "controllers' file",
+        ConfigSource::Default => "default",
+    }
+}
+
+/// Says what two settings together do not do.
+fn warn(configs: &[ConfigEntry]) {
+    let value = |name: &str| {
+        configs
+            .iter()
+            .find(|entry| entry.name == name)
+            .and_then(|entry| entry.value.as_deref())
+    };
+    let min_isr: i32 = value("min.insync.replicas")
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(1);
+    if value("unclean.leader.election.enable") == Some("true") && min_isr > 1 {
+        note(&format!(
+            "note: an unclean election may give this topic a leader, but writes with acks=all still wait for \
+             {min_isr} replicas in sync (min.insync.replicas)"
+        ));
+    }
+}
+
+impl Delete {
+    async fn run(self, admin: &Admin) -> Result<(), Failure> {
+        let names = self.names.join(", ");
+        confirmed(
+            &format!("All records of {names} will be deleted."),
+            self.yes,
+        )?;
+        let mut failures = Vec::new();
+        for name in &self.names {
+            match admin.delete(&format!("/topics/{}", escaped(name))).await {
+                Ok(()) => say(&format!("{name} deleted"))?,
+                Err(failure) => {
+                    note(&format!("{name}: {}", failure.message));
+                    failures.push(failure.exit);
+                }
+            }
+        }
+        match failures.as_slice() {
+            [] => Ok(()),
+            [exit, ..] if failures.len() == self.names.len() => Err(Failure {
+                exit: *exit,
+                message: String::new(),
+            }),
+            _ => Err(Failure::partial("not all topics were deleted")),
+        }
+    }
+}
+
+impl Add {
+    async fn run(self, admin: &Admin, global: &Global) -> Result<(), Failure> {
+        let path = format!("/topics/{}/partitions", escaped(&self.name));
+        let request = |dry_run: bool| AddPartitions {
+            count: self.count,
+            dry_run,
+            confirm: (!dry_run).then(|| self.name.clone()),
+        };
+        let plan: AddPartitionsReport = admin.send(Method::POST, &path, &request(true)).await?;
+        note(&format!(
+            "{}: {} partitions become {}. {:.0} % of all keys will go to another partition than before and lose their \
+             order with earlier records. A producer with a pinned partitioner of {} buckets keeps every key in place.",
+            plan.topic,
+            plan.partitions_before,
+            plan.partitions_after,
+            plan.keys_moved * 100.0,
+            plan.partitions_before,
+        ));
+        let report = if self.dry_run {
+            plan
+        } else {
+            confirmed("This cannot be undone.", self.yes)?;
+            // A person may have thought about it for long: the time begins anew.
+            Admin::new(global)?
+                .send(Method::POST, &path, &request(false))
+                .await?
+        };
+        match (global.output, report.dry_run) {
+            (Output::Json, _) => json(&report),
+            (Output::Table, true) => say("nothing was changed"),
+            (Output::Table, false) => say(&format!(
+                "{} has {} partitions",
+                report.topic, report.partitions_after
+            )),
+        }
+    }
+}
