@@ -16,7 +16,11 @@ impl Random {
     }
 
     /// The next number.
-    pub fn number(&mut self) -> u64 {
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a stream without end needs no Option"
+    )]
+    pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,12 +33,12 @@ impl Random {
         if bound == 0 {
             return 0;
         }
-        (self.number() % bound as u64) as usize
+        (self.next() % bound as u64) as usize
     }
 
     /// A random (version 4) id.
     pub fn uuid(&mut self) -> Uuid {
-        let bits = (u128::from(self.number()) << 64) | u128::from(self.number());
+        let bits = (u128::from(self.next()) << 64) | u128::from(self.next());
         uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
     }
 }

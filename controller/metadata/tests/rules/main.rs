@@ -26,7 +26,10 @@
 //! | internal topics are pinned to clean elections | `configs::internal_topics_never_elect_uncleanly` |
 //! | effective value: override, dynamic, recorded, built-in | `configs::one_effective_value` |
 
-#![allow(clippy::unwrap_used, reason = "a test that finds nothing to unwrap has failed")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that finds nothing to unwrap has failed"
+)]
 
 mod brokers;
 mod configs;
