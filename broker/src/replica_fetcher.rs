@@ -547,11 +547,7 @@ impl LeaderFetcher {
             let log_start = (data.log_start_offset >= 0).then_some(Offset(data.log_start_offset));
             debug!(topic = %hosted.topic, partition = hosted.index, leader = self.shared.leader.0,
                    error = ErrorCode::from(data.error_code).name(), offset = ticket.offset.0, "a leader refused a fetch");
-            self.failed(
-                hosted,
-                ticket,
-                FetchFailure::from_error(data.error_code, log_start),
-            );
+            self.failed(hosted, ticket, failure(data.error_code, log_start));
             return;
         }
         let diverging = (data.diverging_epoch.end_offset >= 0).then_some((
@@ -586,11 +582,7 @@ impl LeaderFetcher {
             if end.error_code != ErrorCode::None.code() {
                 debug!(topic = %one.hosted.topic, partition = one.hosted.index, leader = self.shared.leader.0,
                        error = ErrorCode::from(end.error_code).name(), "a leader did not say where an epoch ends");
-                self.failed(
-                    &one.hosted,
-                    &ticket,
-                    FetchFailure::from_error(end.error_code, None),
-                );
+                self.failed(&one.hosted, &ticket, failure(end.error_code, None));
                 continue;
             }
             let answer = (end.end_offset >= 0)
@@ -647,6 +639,16 @@ async fn ask(
     // An answer that is late would still come, in the way of the next.
     let usable = answer.is_ok().then_some(connection);
     (usable, answer)
+}
+
+/// A leader that does not know the partition, or that it leads it, mostly has not heard of it yet: it is asked again soon.
+fn failure(code: i16, leader_log_start: Option<Offset>) -> FetchFailure {
+    match ErrorCode::from(code) {
+        ErrorCode::NotLeaderOrFollower
+        | ErrorCode::UnknownTopicOrPartition
+        | ErrorCode::UnknownTopicId => FetchFailure::Retry,
+        _ => FetchFailure::from_error(code, leader_log_start),
+    }
 }
 
 async fn wait(until: Option<Instant>) {

@@ -588,7 +588,14 @@ impl ReplicaManager {
         if gone.is_empty() {
             return;
         }
-        let now = self.tools.clock.now();
+        if delta.is_none() && image.topic_count() == 0 {
+            // More likely the controllers were formatted anew than that every topic was deleted while this broker was down.
+            warn!(
+                logs = gone.len(),
+                "the cluster knows no topic at all; the logs that lie here are left alone"
+            );
+            return;
+        }
         for hosted in &gone {
             hosted.removed.store(true, Ordering::Release);
             self.hosted.write().remove(&hosted.key());
@@ -598,7 +605,6 @@ impl ReplicaManager {
                 ..known_assignment(hosted)
             };
             hosted.with(|partition, effects| partition.go_offline(&nobody, effects));
-            let _ = now;
             info!(topic = %hosted.topic, partition = hosted.index, "deleting a log");
         }
         let this = Arc::clone(self);

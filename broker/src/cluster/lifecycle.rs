@@ -24,6 +24,8 @@ const SESSION_SILENCE: Duration = Duration::from_secs(3);
 const FENCED_INTERVAL: Duration = Duration::from_millis(200);
 /// While shutting down likewise.
 const LEAVING_INTERVAL: Duration = Duration::from_millis(100);
+/// A broker that is leaving and finds no active controller so many times does not wait for one.
+const UNHEARD_MOST: u32 = 2;
 const REGISTER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where this broker process stands; shared by everybody who must name its epoch or ask whether it may serve.
@@ -263,6 +265,7 @@ impl Lifecycle {
 
     async fn heartbeats(&self, epoch: BrokerEpoch, leave: &CancellationToken) -> Ended {
         let mut leaving_until: Option<Instant> = None;
+        let mut unheard = 0;
         loop {
             if leaving_until.is_none() && leave.is_cancelled() {
                 info!("asking the controllers for leave");
@@ -286,6 +289,7 @@ impl Lifecycle {
             });
             match self.controllers.heartbeat(&request, patience).await {
                 Ok(reply) => {
+                    unheard = 0;
                     if reply.fenced == self.membership.is_unfenced() {
                         info!(
                             broker_epoch = epoch.0,
@@ -311,9 +315,13 @@ impl Lifecycle {
                         None => Ended::Forgotten,
                     };
                 }
-                Err(cause) => warn!(%cause, "a heartbeat was not answered"),
+                Err(cause) => {
+                    unheard += 1;
+                    warn!(%cause, "a heartbeat was not answered");
+                }
             }
-            if leaving_until.is_some_and(|until| Instant::now() >= until) {
+            let nobody_there = unheard >= UNHEARD_MOST;
+            if leaving_until.is_some_and(|until| nobody_there || Instant::now() >= until) {
                 warn!("the controllers gave no leave in time; going anyway");
                 return Ended::Left;
             }
