@@ -70,7 +70,7 @@ pub fn check_topic_values(
     let number = |name: &str| -> i64 {
         let given = values.get(name).and_then(|value| value.trim().parse().ok());
         given.unwrap_or_else(|| {
-            let in_force = image.describe_topic_key(topic, name);
+            let in_force = image.effective_topic_value(topic, name);
             in_force
                 .and_then(|value| value.parse().ok())
                 .unwrap_or_default()
@@ -274,7 +274,7 @@ fn in_force(
     key: &'static ConfigKey,
 ) -> Option<String> {
     match resource {
-        ConfigResource::Topic(topic) => image.describe_topic_key(topic, key.name),
+        ConfigResource::Topic(topic) => image.effective_topic_value(topic, key.name),
         _ => image.cluster_value(key.name),
     }
 }

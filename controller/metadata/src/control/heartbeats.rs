@@ -210,6 +210,9 @@ impl Heartbeats {
         let Some(broker) = image.broker(id) else {
             return Standing::Out;
         };
+        if broker.directories.is_empty() {
+            return Standing::Out;
+        }
         let is_heard = self.brokers.get(&id).is_some_and(|contact| {
             contact.epoch == broker.epoch
                 && contact.heard

@@ -108,7 +108,7 @@ impl MetadataImage {
     }
 
     /// One topic key as it is in force for a topic; `None` if there is no such key.
-    pub fn describe_topic_key(&self, topic: &str, name: &str) -> Option<String> {
+    pub fn effective_topic_value(&self, topic: &str, name: &str) -> Option<String> {
         let overrides = self.configs.get(&ConfigResource::Topic(topic.to_owned()));
         Some(self.topic_value(topic_key(name)?, overrides))
     }

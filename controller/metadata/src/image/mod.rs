@@ -148,7 +148,7 @@ impl MetadataImage {
         self.brokers.get(&id)
     }
 
-    /// Whether a broker is registered, unfenced and not shutting down.
+    /// Whether a broker is registered and may lead and be in an ISR.
     pub fn is_active(&self, id: BrokerId) -> bool {
         self.broker(id).is_some_and(|broker| broker.is_active())
     }
@@ -197,9 +197,9 @@ impl MetadataImage {
 }
 
 impl BrokerImage {
-    /// Whether it may lead and be in an ISR: unfenced and not shutting down.
+    /// Whether it may lead and be in an ISR: unfenced, not shutting down, and with a directory that works.
     pub fn is_active(&self) -> bool {
-        !self.fenced && !self.in_controlled_shutdown
+        !self.fenced && !self.in_controlled_shutdown && !self.directories.is_empty()
     }
 
     /// Its advertised address on a listener.

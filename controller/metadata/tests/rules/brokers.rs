@@ -584,3 +584,15 @@ fn nobody_is_elected_uncleanly_over_the_head_of_a_member_that_is_starting() {
     world.tick();
     assert_eq!(world.line("t"), "leader=2 epoch=2 isr=2");
 }
+
+#[test]
+fn a_broker_without_any_directory_leads_nothing_and_gets_nothing() {
+    let mut world = World::with_brokers(2);
+    world.topic("t", "1,2");
+    let mut beat = world.heartbeat(1);
+    beat.offline_directories = vec![home(1)];
+    world.send(&beat).unwrap();
+    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2");
+    world.topic("u", "1,2");
+    assert_eq!(world.line("u"), "leader=2 epoch=0 isr=2");
+}

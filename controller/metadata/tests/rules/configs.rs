@@ -120,6 +120,40 @@ fn a_broker_with_its_defaults() {
     assert!(config.auto_create_topics_enable);
 }
 
+/// The files that are shipped, with their placeholders filled in.
+#[test]
+fn the_shipped_files_are_valid() {
+    let fill = |text: &str| {
+        let mut text = text.to_owned();
+        for (name, value) in [
+            ("@NODE_ID@", "1"),
+            ("@VOTERS@", "1@127.0.0.1:9122"),
+            ("@HOST@", "127.0.0.1"),
+            ("@CLIENT_PORT@", "9092"),
+            ("@INTERNAL_PORT@", "9102"),
+            ("@HTTP_PORT@", "9112"),
+            ("@QUORUM_PORT@", "9122"),
+            ("@ADMIN_PORT@", "9132"),
+            ("@DATA_DIR@", "data"),
+        ] {
+            text = text.replace(name, value);
+        }
+        assert!(!text.contains("=@"), "a placeholder is left");
+        parse_properties(&text).unwrap()
+    };
+    let broker = fill(include_str!("../../../../deploy/config/broker.properties"));
+    BrokerConfig::load(&broker).unwrap();
+    let controller = fill(include_str!(
+        "../../../../deploy/config/controller.properties"
+    ));
+    let config = ControllerConfig::load(&controller).unwrap();
+    let recorded = config.recorded_values();
+    assert_eq!(
+        recorded.get("min.insync.replicas").map(String::as_str),
+        Some("2")
+    );
+}
+
 #[test]
 fn a_controller_with_its_defaults() {
     let config = controller("").unwrap();
