@@ -36,8 +36,8 @@ const IN_FLIGHT: usize = 2;
 const WAITING: usize = 8_192;
 /// How long an answer may wait for a majority.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(20);
-/// How often leaderless partitions and the like are looked for when nothing has changed.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// How often leaderless partitions and the like are looked for; each time all partitions are.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How many partitions get their preferred leader back at once.
 const REBALANCE_PARTITIONS: usize = 1_000;
 /// Things that time asks for are decided at most this many at once.
@@ -83,8 +83,8 @@ struct Desk {
     /// The offset the next new entry will get.
     next_offset: i64,
     waiting: usize,
-    /// The image's offset and the time when what time asks for was last looked at.
-    looked: (i64, Monotonic),
+    /// When what time asks for was last looked at.
+    looked: Monotonic,
     wake: Arc<Notify>,
 }
 
@@ -230,7 +230,7 @@ impl Active {
                 queued: VecDeque::new(),
                 next_offset: offset + 1,
                 waiting: 0,
-                looked: (-1, Monotonic::default()),
+                looked: Monotonic::default(),
                 wake: Arc::clone(&wake),
             });
             self.inner.office.send_replace(Some(epoch));
@@ -402,8 +402,7 @@ impl Active {
     pub(crate) fn tick(&self) {
         self.with_desk(|desk, now| {
             let expired = desk.heartbeats.next_deadline(&desk.ahead);
-            let looked = (desk.looked.0 != desk.ahead.offset()
-                || now.monotonic.since(desk.looked.1) >= LOOK_INTERVAL)
+            let looked = now.monotonic.since(desk.looked) >= LOOK_INTERVAL
                 || expired.is_some_and(|deadline| deadline <= now.monotonic);
             if !looked {
                 return;
@@ -430,7 +429,7 @@ impl Active {
                 // Nobody waits for it.
                 drop(desk.record(decision.records));
             }
-            desk.looked = (desk.ahead.offset(), now.monotonic);
+            desk.looked = now.monotonic;
         });
     }
 

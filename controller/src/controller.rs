@@ -77,7 +77,8 @@ impl Controller {
             home.dir.clone(),
             home.identity.clone(),
             quorum_config(&config),
-            client.clone(),
+            // Of its own: connections live on the threads that opened them.
+            http_client()?,
             clock.clone(),
             failure.clone(),
         )

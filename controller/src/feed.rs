@@ -32,6 +32,7 @@ pub fn lines(
         let mut next = from.max(0);
         let mut applied = quorum.published().watch();
         let mut sighted = clock.now().monotonic;
+        let mut told_all = false;
         loop {
             applied.mark_unchanged();
             match quorum.published().next(next, CHUNK_BYTES) {
@@ -57,6 +58,11 @@ pub fn lines(
                         yield Ok(line(&FeedLine::Idle { offset: next - 1 }));
                     }
                 }
+            }
+            if !told_all && next >= quorum.published().applied_end() {
+                // A broker that starts waits for the word that there is no more.
+                told_all = true;
+                yield Ok(line(&FeedLine::Idle { offset: next - 1 }));
             }
             let now = clock.now().monotonic;
             if in_sight(&quorum) {

@@ -129,10 +129,11 @@ async fn serve(config: ControllerConfig) -> Result<()> {
     Ok(())
 }
 
-/// Levels come from KUORUM_LOG, as in `info,kuorum_controller=debug`; openraft is quiet unless asked.
+/// Levels come from KUORUM_LOG, as in `info,kuorum_controller=debug`. openraft is silent unless asked: to it every peer that
+/// is down is an error, many times a second, and what ends it is reported by `Failure`.
 fn start_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_env("KUORUM_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
+        .unwrap_or_else(|_| EnvFilter::new("info,openraft=off"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);

@@ -26,6 +26,7 @@ use openraft::raft::{
     InstallSnapshotResponse, VoteRequest, VoteResponse,
 };
 use parking_lot::Mutex;
+use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 
 pub use failure::Failure;
@@ -38,6 +39,9 @@ pub use state_machine::{AppliedEntry, Next, Published, StateMachine};
 pub use types::{ControllerId, Outcome, TypeConfig, Voter};
 
 use types::{Metrics, Raft};
+
+/// Threads for Raft itself.
+const RAFT_THREADS: usize = 2;
 
 /// The quorum's timers and how much log it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +150,8 @@ impl fmt::Debug for Quorum {
 
 struct Inner {
     raft: Raft,
+    /// Raft's own threads: what the process decides or serves must never delay a heartbeat.
+    runtime: Option<Runtime>,
     identity: Identity,
     network: Network,
     config: QuorumConfig,
@@ -154,6 +160,15 @@ struct Inner {
     clock: Clock,
     /// When a majority last answered this leader, by the clock here: it grows old while the process is stopped.
     quorum_acked: Mutex<Option<Monotonic>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A runtime may not be waited for inside another one.
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// The few things the quorum asks of its log without going through Raft.
@@ -189,18 +204,26 @@ impl Quorum {
         let machine = StateMachine::open(dir, failure.clone())?;
         let published = machine.published();
         let network = Network::new(client, identity.clone(), config.heartbeat_interval / 2);
-        let raft = Raft::new(
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(RAFT_THREADS)
+            .thread_name("quorum")
+            .enable_all()
+            .build()?;
+        let (id, raft_config) = (
             identity.controller_id,
             Arc::new(raft_config(&identity, &config)?),
-            network.clone(),
-            log.clone(),
-            machine,
-        )
-        .await
-        .map_err(io::Error::other)?;
+        );
+        let (raft_network, raft_log) = (network.clone(), log.clone());
+        // openraft spawns its tasks where it is made.
+        let raft = runtime
+            .spawn(async move { Raft::new(id, raft_config, raft_network, raft_log, machine).await })
+            .await
+            .map_err(io::Error::other)?
+            .map_err(io::Error::other)?;
         let quorum = Self {
             inner: Arc::new(Inner {
                 raft,
+                runtime: Some(runtime),
                 identity,
                 network,
                 config,

@@ -7,7 +7,8 @@ use std::time::Duration;
 use kuorum_metadata::rpc::{HEADER_CLUSTER_ID, HEADER_FROM, HEADER_TO, HEADER_VERSION, VERSION};
 use kuorum_protocol::DirectoryId;
 use openraft::error::{
-    InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Timeout, Unreachable,
+    InstallSnapshotError, NetworkError, PayloadTooLarge, RPCError, RaftError, RemoteError, Timeout,
+    Unreachable,
 };
 use openraft::network::{Backoff, RPCOption, RPCTypes, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{
@@ -189,13 +190,23 @@ impl RaftNetwork<TypeConfig> for Peer {
         rpc: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<AppendEntriesResponse<ControllerId>, openraft::error::Infallible> {
-        self.send(
+        let entries = rpc.entries.len() as u64;
+        let sent = self.send(
             RPCTypes::AppendEntries,
             PATH_APPEND,
             &rpc,
             option.hard_ttl(),
-        )
-        .await
+        );
+        if entries <= 1 {
+            return sent.await;
+        }
+        // openraft drops the call at the hard limit, so what is to be learned from a timeout must be learned before: a peer
+        // on a busy machine may never take this many in one heartbeat's time. Fewer, then.
+        let fewer = || PayloadTooLarge::new_entries_hint(entries / 2).into();
+        match tokio::time::timeout(option.soft_ttl(), sent).await {
+            Ok(Err(RPCError::Timeout(_))) | Err(_) => Err(fewer()),
+            Ok(result) => result,
+        }
     }
 
     async fn install_snapshot(
