@@ -62,3 +62,30 @@ pub fn offsets_from_text(text: &str) -> Option<Vec<OffsetLine>> {
     }
     (offsets.len() == count).then_some(offsets)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_kafkas() {
+        let lines = vec![
+            ("a".to_owned(), 0, Offset(12)),
+            ("b-c".to_owned(), 7, Offset(0)),
+        ];
+        let text = offsets_to_text(&lines);
+        assert_eq!(text, "0\n2\na 0 12\nb-c 7 0\n");
+        assert_eq!(offsets_from_text(&text), Some(lines));
+        for bad in [
+            "",
+            "0\n",
+            "1\n0\n",
+            "0\n2\na 0 1\n",
+            "0\n1\na 0\n",
+            "0\n1\na 0 1 2\n",
+            "0\nx\n",
+        ] {
+            assert_eq!(offsets_from_text(bad), None, "{bad:?}");
+        }
+    }
+}

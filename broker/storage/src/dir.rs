@@ -286,3 +286,6 @@ impl<F: DirFile> DirFile for std::sync::Arc<F> {
         (**self).allocate(len)
     }
 }
+
+#[cfg(test)]
+mod tests;

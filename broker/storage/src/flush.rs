@@ -220,3 +220,6 @@ impl FlushHandle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -157,3 +157,6 @@ impl LeaderEpochs {
         (entries.len() == count).then_some(Self { entries })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -262,6 +262,11 @@ impl<D: Dir> Log<D> {
         }
     }
 
+    /// A file beside the log that is to be durable no later than the first record.
+    pub(crate) fn cover_with_next_flush(&mut self, file: Arc<D::File>) {
+        self.dirty_files.push(file);
+    }
+
     // ---- append ----
 
     /// Appends one validated batch as the leader of `epoch`: gives it its offsets, epoch and, with LogAppendTime, its
@@ -887,7 +892,12 @@ impl<D: Dir> Log<D> {
         self.dir.sync()?;
         self.segments
             .restart_with(Segment::create(&self.dir, base)?);
-        self.dir.sync()
+        self.dir.sync()?;
+        self.names_dirty = false;
+        if std::mem::take(&mut self.own_name_dirty) {
+            self.dir.sync_parent()?;
+        }
+        Ok(())
     }
 
     /// Moves the start up to `start` and deletes the segments below it; never back. Answers with the start. It is durable

@@ -1,17 +1,42 @@
-//! The log directories of one broker.
+//! The log directories of one broker: whose they are, what lies in them, what is known of it, and which still work.
+//! Law: a directory is held by an exclusive lock. The mark of an orderly shutdown is deleted as soon as it is read
+//! (KAFKA-10471). One directory's failure takes only its own partitions, and nothing moves elsewhere by itself.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kuorum_protocol::{DirectoryId, Now, Offset, PartitionIndex, TopicId};
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use crate::checkpoint::{
+    HIGH_WATERMARKS, LOG_STARTS, OffsetLine, RECOVERY_POINTS, offsets_from_text, offsets_to_text,
+    write_atomically,
+};
 use crate::config::LogConfig;
-use crate::dir::Dir;
+use crate::dir::{Dir, DirFile};
 use crate::error::{LogError, StorageFailure};
 use crate::log::{Known, Log};
+use crate::meta_properties::{META_PROPERTIES, MetaProperties, id_from_text, id_to_text};
 use crate::recovery::Recovery;
+
+/// The lock that a running process holds.
+const LOCK: &str = ".lock";
+/// The mark of an orderly shutdown.
+const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
+/// Which boot of the kernel the directory was last used under: a file of ours.
+const BOOT_ID: &str = ".boot-id";
+const BOOT_ID_HEAD: &str = "kuorum boot-id 1";
+/// The topic's id, beside a partition's log.
+const PARTITION_METADATA: &str = "partition.metadata";
+/// The ending of a partition's directory that is being deleted.
+const DELETED: &str = "-delete";
+/// The ending of a partition's directory that nobody knows the topic of.
+const STRAY: &str = "-stray";
+/// The longest name that file systems take.
+const LONGEST_NAME: usize = 255;
 
 /// Whether a directory still works; shared by every log in it.
 #[derive(Debug, Default)]
@@ -48,7 +73,7 @@ pub struct FoundLog<D: Dir> {
     pub topic: String,
     /// The partition.
     pub partition: PartitionIndex,
-    /// The topic's id, from partition.metadata.
+    /// The topic's id, from partition.metadata; `None` if the file is missing or damaged.
     pub topic_id: Option<TopicId>,
     /// The directory it lies in.
     pub directory: DirectoryId,
@@ -61,7 +86,7 @@ pub struct FoundLog<D: Dir> {
 /// Why the log directories could not be opened.
 #[derive(Debug, Error)]
 pub enum LogDirsError {
-    /// Somebody else has it.
+    /// Another process holds it.
     #[error("{path} is in use by another process")]
     Locked {
         /// The directory.
@@ -74,14 +99,14 @@ pub enum LogDirsError {
         path: String,
     },
     /// It belongs to another cluster or node.
-    #[error("{path} is foreign: {reason}")]
+    #[error("{path} cannot be used: {reason}")]
     Foreign {
         /// The directory.
         path: String,
-        /// Why.
+        /// Whose it is, or what is wrong with its meta.properties.
         reason: String,
     },
-    /// The disk failed.
+    /// No directory works.
     #[error(transparent)]
     Storage(#[from] StorageFailure),
 }
@@ -89,52 +114,157 @@ pub enum LogDirsError {
 /// The log directories of one broker.
 #[derive(Debug)]
 pub struct LogDirs<D: Dir> {
-    #[allow(dead_code)]
-    dirs: Vec<(D, Arc<DirHealth>)>,
+    directories: Vec<Directory<D>>,
+    found: Vec<FoundLog<D>>,
+    /// Makes the names of deleted directories different.
+    deletions: AtomicU64,
 }
 
-#[allow(clippy::todo, unused_variables, clippy::needless_pass_by_value)]
+#[derive(Debug)]
+struct Directory<D: Dir> {
+    dir: D,
+    id: DirectoryId,
+    health: Arc<DirHealth>,
+    was_clean: bool,
+    same_boot: bool,
+    /// Partitions whose log was found here and has not been opened yet.
+    unopened: Mutex<BTreeSet<String>>,
+    /// How many partitions live here.
+    partitions: AtomicU64,
+    _lock: Option<D::Lock>,
+}
+
+/// What reading one directory gives.
+enum Read<D: Dir> {
+    Working(Directory<D>, Vec<FoundLog<D>>),
+    Refused(LogDirsError),
+}
+
 impl<D: Dir> LogDirs<D> {
-    /// Opens, locks and reads `dirs`; a directory that is not formatted, foreign or locked refuses everything, one whose
-    /// disk fails is offline. At least one must work.
+    /// Opens, locks and reads `dirs`. A directory that is not formatted, foreign or locked refuses everything; one whose
+    /// disk fails is offline, and at least one must work.
+    ///
+    /// # Errors
+    /// `Locked`, `Unformatted`, `Foreign`; `Storage` if no directory works.
     pub fn open(dirs: Vec<D>, cluster_id: &str, node_id: i32) -> Result<Self, LogDirsError> {
-        todo!()
+        let mut directories: Vec<Directory<D>> = Vec::new();
+        let mut found: Vec<FoundLog<D>> = Vec::new();
+        let mut broken: Option<StorageFailure> = None;
+        for dir in dirs {
+            match read_directory(&dir, cluster_id, node_id) {
+                Ok(Read::Working(directory, logs)) => {
+                    directories.push(directory);
+                    found.extend(logs);
+                }
+                Ok(Read::Refused(error)) => return Err(error),
+                Err(cause) => {
+                    let failure = failure(&dir, "open", cause);
+                    tracing::error!(%failure, "a log directory is offline");
+                    broken.get_or_insert(failure);
+                }
+            }
+        }
+        if directories.is_empty() {
+            let nothing = || StorageFailure {
+                what: "open",
+                path: "log.dirs".to_owned(),
+                cause: Arc::new(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "no directory is named",
+                )),
+            };
+            return Err(broken.unwrap_or_else(nothing).into());
+        }
+        let found = without_doubles(found);
+        Ok(Self {
+            directories,
+            found,
+            deletions: AtomicU64::new(0),
+        })
     }
-    /// Gives `dir` an identity, unless it has one already.
+
+    /// Gives `dir`, which is made if need be, an identity. One that it has already stays, if it is this node's.
+    ///
+    /// # Errors
+    /// `Foreign` if it has another identity; `Storage`.
     pub fn format(
         dir: &D,
         cluster_id: &str,
         node_id: i32,
         directory_id: DirectoryId,
     ) -> Result<(), LogDirsError> {
-        todo!()
+        let io = |cause| failure(dir, "format", cause);
+        dir.create().map_err(io)?;
+        if let Some(bytes) = dir.read_file(META_PROPERTIES).map_err(io)? {
+            return identity(&bytes, cluster_id, node_id)
+                .map(|_| ())
+                .map_err(|reason| LogDirsError::Foreign {
+                    path: dir.path(),
+                    reason,
+                });
+        }
+        let meta = MetaProperties {
+            cluster_id: cluster_id.to_owned(),
+            node_id,
+            directory_id,
+        };
+        write_atomically(dir, META_PROPERTIES, meta.to_text().as_bytes()).map_err(io)?;
+        Ok(dir.sync_parent().map_err(io)?)
     }
-    /// Every partition found.
+
+    /// Every partition found, whether its log has been opened or not.
     pub fn found(&self) -> &[FoundLog<D>] {
-        todo!()
+        &self.found
     }
-    /// The ids of all directories, and whether each works.
+
+    /// The ids of the directories that could be read, and whether each still works.
     pub fn directories(&self) -> Vec<(DirectoryId, bool)> {
-        todo!()
+        self.directories
+            .iter()
+            .map(|directory| (directory.id, directory.health.check().is_ok()))
+            .collect()
     }
+
+    /// Why a directory is offline; `None` if it works or is not known.
+    pub fn failure(&self, directory: DirectoryId) -> Option<StorageFailure> {
+        self.directory(directory).ok()?.health.check().err()
+    }
+
     /// Whether every directory was closed in an orderly way.
     pub fn was_clean(&self) -> bool {
-        todo!()
+        self.directories.iter().all(|directory| directory.was_clean)
     }
-    /// Whether the kernel has not booted since every directory was last used.
+
+    /// Whether the kernel has not booted since every directory was last used: the page cache has lost nothing.
     pub fn same_boot(&self) -> bool {
-        todo!()
+        self.directories.iter().all(|directory| directory.same_boot)
     }
+
     /// Opens a log that was found.
+    ///
+    /// # Errors
+    /// As `Log::open`.
     pub fn open_log(
         &self,
         found: &FoundLog<D>,
         config: LogConfig,
         now: Now,
     ) -> Result<(Log<D>, Recovery), LogError> {
-        todo!()
+        let directory = self.directory(found.directory)?;
+        let health = Arc::clone(&directory.health);
+        let opened = Log::open_in(found.dir.clone(), config, found.known, now, health)?;
+        directory
+            .unopened
+            .lock()
+            .remove(&directory_name(&found.topic, found.partition));
+        Ok(opened)
     }
-    /// Makes the directory of a new partition, in the working directory with the fewest, and opens its empty log.
+
+    /// Makes the directory of a new partition, in the working directory with the fewest, and opens its empty log. Both
+    /// become durable with the log's first flush.
+    ///
+    /// # Errors
+    /// `Storage`, also when no directory works.
     pub fn create_log(
         &self,
         topic: &str,
@@ -143,43 +273,396 @@ impl<D: Dir> LogDirs<D> {
         config: LogConfig,
         now: Now,
     ) -> Result<(DirectoryId, Log<D>), LogError> {
-        todo!()
+        let working = self
+            .directories
+            .iter()
+            .filter(|directory| directory.health.check().is_ok());
+        let fewest = |directory: &&Directory<D>| directory.partitions.load(Ordering::Relaxed);
+        let Some(directory) = working.min_by_key(fewest) else {
+            let first = &self.directories[0];
+            first.health.check()?;
+            return Err(failure(&first.dir, "create a log", io::ErrorKind::NotFound.into()).into());
+        };
+        let name = directory_name(topic, partition);
+        let made = self.make_partition(directory, &name, topic_id);
+        let (dir, metadata) = made.map_err(|cause| match cause.kind() {
+            // The caller's mistake, not the disk's.
+            io::ErrorKind::AlreadyExists => failure(&directory.dir, "create a log", cause),
+            _ => directory.fail("create a log", cause),
+        })?;
+        let health = Arc::clone(&directory.health);
+        let (mut log, _) = Log::open_in(dir, config, Known::default(), now, health)?;
+        log.cover_with_next_flush(metadata);
+        directory.partitions.fetch_add(1, Ordering::Relaxed);
+        Ok((directory.id, log))
     }
-    /// Removes a partition's directory; the log must have been dropped.
+
+    fn make_partition(
+        &self,
+        directory: &Directory<D>,
+        name: &str,
+        topic_id: TopicId,
+    ) -> io::Result<(D, Arc<D::File>)> {
+        let dir = directory.dir.subdirectory(name);
+        if dir.exists()? {
+            self.clear_the_way(directory, name, topic_id)?;
+        }
+        dir.create()?;
+        let metadata = dir.create_file(PARTITION_METADATA)?;
+        let text = format!("version: 0\ntopic_id: {}\n", id_to_text(topic_id.0));
+        metadata.write_at(text.as_bytes(), 0)?;
+        Ok((dir, Arc::new(metadata)))
+    }
+
+    /// A directory of that name is there already: what is left of another topic goes, and what nobody knows the topic of
+    /// is set aside. The same topic's own log should have been opened, not made again.
+    fn clear_the_way(
+        &self,
+        directory: &Directory<D>,
+        name: &str,
+        topic_id: TopicId,
+    ) -> io::Result<()> {
+        match topic_id_of(&directory.dir.subdirectory(name))? {
+            Some(known) if known == topic_id => Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("{name} holds this partition's log already"),
+            )),
+            Some(_) => self.delete(directory, name),
+            None => {
+                let stray = self.unused_name(directory, name, STRAY)?;
+                tracing::warn!(name, stray, "a log without a topic id is set aside");
+                directory.dir.rename(name, &stray)?;
+                directory.dir.sync()
+            }
+        }
+    }
+
+    /// Removes a partition's directory. Whoever still has the log open can go on reading it, but must not write.
+    ///
+    /// # Errors
+    /// `Storage`.
     pub fn remove_log(
         &self,
         topic: &str,
         partition: PartitionIndex,
         directory: DirectoryId,
     ) -> Result<(), LogError> {
-        todo!()
+        let directory = self.directory(directory)?;
+        directory.health.check()?;
+        let name = directory_name(topic, partition);
+        let deleted = self.delete(directory, &name);
+        deleted.map_err(|cause| directory.fail("delete a log", cause))?;
+        directory.unopened.lock().remove(&name);
+        let one_less = |count: u64| Some(count.saturating_sub(1));
+        let _ = directory
+            .partitions
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        Ok(())
     }
+
+    /// Gone in one step, however long the removal takes.
+    fn delete(&self, directory: &Directory<D>, name: &str) -> io::Result<()> {
+        if !directory.dir.subdirectory(name).exists()? {
+            return Ok(());
+        }
+        let deleted = self.unused_name(directory, name, DELETED)?;
+        directory.dir.rename(name, &deleted)?;
+        directory.dir.sync()?;
+        directory.dir.remove_all(&deleted)
+    }
+
+    fn unused_name(
+        &self,
+        directory: &Directory<D>,
+        name: &str,
+        ending: &str,
+    ) -> io::Result<String> {
+        loop {
+            let tail = format!(
+                ".{}{ending}",
+                self.deletions.fetch_add(1, Ordering::Relaxed)
+            );
+            let head: String = name.chars().take(LONGEST_NAME - tail.len()).collect();
+            let unused = head + &tail;
+            if !directory.dir.subdirectory(&unused).exists()? {
+                return Ok(unused);
+            }
+        }
+    }
+
     /// Writes `recovery-point-offset-checkpoint` of one directory.
+    ///
+    /// # Errors
+    /// `Storage`; the directory is then offline.
     pub fn checkpoint_recovery_points(
         &self,
         directory: DirectoryId,
-        points: &[(String, PartitionIndex, Offset)],
+        points: &[OffsetLine],
     ) -> Result<(), LogError> {
-        todo!()
+        self.checkpoint(directory, RECOVERY_POINTS, points)
     }
+
     /// Writes `log-start-offset-checkpoint` of one directory.
+    ///
+    /// # Errors
+    /// `Storage`; the directory is then offline.
     pub fn checkpoint_log_starts(
         &self,
         directory: DirectoryId,
-        starts: &[(String, PartitionIndex, Offset)],
+        starts: &[OffsetLine],
     ) -> Result<(), LogError> {
-        todo!()
+        self.checkpoint(directory, LOG_STARTS, starts)
     }
-    /// Writes `replication-offset-checkpoint` of one directory.
+
+    /// Writes `replication-offset-checkpoint` of one directory. A mark above the log's flushed end would call a torn end
+    /// damage: pass the lower of the two.
+    ///
+    /// # Errors
+    /// `Storage`; the directory is then offline.
     pub fn checkpoint_high_watermarks(
         &self,
         directory: DirectoryId,
-        marks: &[(String, PartitionIndex, Offset)],
+        marks: &[OffsetLine],
     ) -> Result<(), LogError> {
-        todo!()
+        self.checkpoint(directory, HIGH_WATERMARKS, marks)
     }
-    /// Writes the clean-shutdown markers; every log must have been closed and every checkpoint written.
+
+    fn checkpoint(
+        &self,
+        directory: DirectoryId,
+        name: &str,
+        lines: &[OffsetLine],
+    ) -> Result<(), LogError> {
+        let directory = self.directory(directory)?;
+        directory.health.check()?;
+        write_atomically(&directory.dir, name, offsets_to_text(lines).as_bytes())
+            .map_err(|cause| directory.fail("write a checkpoint", cause).into())
+    }
+
+    /// Marks the directories as closed in an orderly way; every log must have been closed and every checkpoint written. A
+    /// directory that failed gets no mark, nor one whose logs were not all opened unless it was marked before
+    /// (KAFKA-15375).
+    ///
+    /// # Errors
+    /// `Storage`.
     pub fn close(self) -> Result<(), LogError> {
-        todo!()
+        for directory in &self.directories {
+            let untouched = directory.unopened.lock().is_empty() || directory.was_clean;
+            if directory.health.check().is_err() || !untouched {
+                continue;
+            }
+            let mark = b"{\"version\":0,\"brokerEpoch\":-1}\n";
+            write_atomically(&directory.dir, CLEAN_SHUTDOWN, mark)
+                .map_err(|cause| directory.fail("mark the shutdown", cause))?;
+        }
+        Ok(())
+    }
+
+    fn directory(&self, id: DirectoryId) -> Result<&Directory<D>, StorageFailure> {
+        self.directories
+            .iter()
+            .find(|directory| directory.id == id)
+            .ok_or_else(|| StorageFailure {
+                what: "find the directory",
+                path: id.to_string(),
+                cause: Arc::new(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "no such log directory",
+                )),
+            })
     }
 }
+
+impl<D: Dir> Directory<D> {
+    fn fail(&self, what: &'static str, cause: io::Error) -> StorageFailure {
+        let failure = failure(&self.dir, what, cause);
+        self.health.fail(&failure);
+        failure
+    }
+}
+
+fn failure<D: Dir>(dir: &D, what: &'static str, cause: io::Error) -> StorageFailure {
+    StorageFailure {
+        what,
+        path: dir.path(),
+        cause: Arc::new(cause),
+    }
+}
+
+fn identity(bytes: &[u8], cluster_id: &str, node_id: i32) -> Result<MetaProperties, String> {
+    let meta = MetaProperties::from_text(&String::from_utf8_lossy(bytes))?;
+    meta.verify(cluster_id, node_id)?;
+    Ok(meta)
+}
+
+fn read_directory<D: Dir>(dir: &D, cluster_id: &str, node_id: i32) -> io::Result<Read<D>> {
+    let path = dir.path();
+    if !dir.exists()? {
+        return Ok(Read::Refused(LogDirsError::Unformatted { path }));
+    }
+    let Some(meta) = dir.read_file(META_PROPERTIES)? else {
+        return Ok(Read::Refused(LogDirsError::Unformatted { path }));
+    };
+    let meta = match identity(&meta, cluster_id, node_id) {
+        Ok(meta) => meta,
+        Err(reason) => return Ok(Read::Refused(LogDirsError::Foreign { path, reason })),
+    };
+    let Some(lock) = dir.lock(LOCK)? else {
+        return Ok(Read::Refused(LogDirsError::Locked { path }));
+    };
+    let was_clean = take_clean_mark(dir)?;
+    let same_boot = renew_boot_id(dir)?;
+    let found = find_logs(dir, meta.directory_id, was_clean, same_boot)?;
+    let openable = found.iter().filter(|found| found.topic_id.is_some());
+    let unopened = openable
+        .map(|found| directory_name(&found.topic, found.partition))
+        .collect();
+    let directory = Directory {
+        dir: dir.clone(),
+        id: meta.directory_id,
+        health: Arc::default(),
+        was_clean,
+        same_boot,
+        unopened: Mutex::new(unopened),
+        partitions: AtomicU64::new(found.len() as u64),
+        _lock: Some(lock),
+    };
+    Ok(Read::Working(directory, found))
+}
+
+/// A crash from here on must not be taken for an orderly shutdown.
+fn take_clean_mark<D: Dir>(dir: &D) -> io::Result<bool> {
+    match dir.remove(CLEAN_SHUTDOWN) {
+        Ok(()) => {
+            dir.sync()?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the directory was last used under this boot of the kernel.
+fn renew_boot_id<D: Dir>(dir: &D) -> io::Result<bool> {
+    let text = format!("{BOOT_ID_HEAD}\n{}\n", dir.boot_id()?);
+    if dir
+        .read_file(BOOT_ID)?
+        .is_some_and(|known| known == text.as_bytes())
+    {
+        return Ok(true);
+    }
+    write_atomically(dir, BOOT_ID, text.as_bytes())?;
+    Ok(false)
+}
+
+fn find_logs<D: Dir>(
+    dir: &D,
+    directory: DirectoryId,
+    clean: bool,
+    same_boot: bool,
+) -> io::Result<Vec<FoundLog<D>>> {
+    let recovery_points = read_offsets(dir, RECOVERY_POINTS)?;
+    let log_starts = read_offsets(dir, LOG_STARTS)?;
+    let high_watermarks = read_offsets(dir, HIGH_WATERMARKS)?;
+    let mut found = Vec::new();
+    for entry in dir.list()?.into_iter().filter(|entry| entry.is_dir) {
+        if entry.name.ends_with(DELETED) {
+            // Its deletion was cut short.
+            dir.remove_all(&entry.name)?;
+            continue;
+        }
+        let Some((topic, partition)) = parse_directory_name(&entry.name) else {
+            continue;
+        };
+        let of = |offsets: &BTreeMap<(String, PartitionIndex), Offset>| {
+            offsets
+                .get(&(topic.to_owned(), partition))
+                .copied()
+                .unwrap_or(Offset::ZERO)
+        };
+        let partition_dir = dir.subdirectory(&entry.name);
+        found.push(FoundLog {
+            topic: topic.to_owned(),
+            partition,
+            topic_id: topic_id_of(&partition_dir)?,
+            directory,
+            dir: partition_dir,
+            known: Known {
+                log_start: of(&log_starts),
+                recovery_point: of(&recovery_points),
+                high_watermark: of(&high_watermarks),
+                clean,
+                same_boot,
+            },
+        });
+    }
+    Ok(found)
+}
+
+/// A checkpoint that cannot be read says nothing: more is read at the start, and nothing is lost.
+fn read_offsets<D: Dir>(
+    dir: &D,
+    name: &str,
+) -> io::Result<BTreeMap<(String, PartitionIndex), Offset>> {
+    let Some(bytes) = dir.read_file(name)? else {
+        return Ok(BTreeMap::new());
+    };
+    let Some(lines) = offsets_from_text(&String::from_utf8_lossy(&bytes)) else {
+        tracing::warn!(dir = dir.path(), name, "a damaged checkpoint is ignored");
+        return Ok(BTreeMap::new());
+    };
+    Ok(lines
+        .into_iter()
+        .map(|(topic, partition, offset)| ((topic, partition), offset))
+        .collect())
+}
+
+/// The same partition in two directories: the first one is used, and somebody should look.
+fn without_doubles<D: Dir>(found: Vec<FoundLog<D>>) -> Vec<FoundLog<D>> {
+    let mut seen = BTreeSet::new();
+    let mut kept = Vec::new();
+    for log in found {
+        if seen.insert((log.topic.clone(), log.partition)) {
+            kept.push(log);
+        } else {
+            tracing::error!(
+                path = log.dir.path(),
+                "a second log of the same partition is ignored"
+            );
+        }
+    }
+    kept
+}
+
+fn directory_name(topic: &str, partition: PartitionIndex) -> String {
+    format!("{topic}-{partition}")
+}
+
+fn parse_directory_name(name: &str) -> Option<(&str, PartitionIndex)> {
+    let (topic, partition) = name.rsplit_once('-')?;
+    let digits = !partition.is_empty() && partition.bytes().all(|byte| byte.is_ascii_digit());
+    let partition = digits.then(|| partition.parse().ok()).flatten()?;
+    (!topic.is_empty()).then_some((topic, partition))
+}
+
+/// The topic id that a partition's directory says it holds.
+fn topic_id_of<D: Dir>(dir: &D) -> io::Result<Option<TopicId>> {
+    let Some(bytes) = dir.read_file(PARTITION_METADATA)? else {
+        return Ok(None);
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let value = |key: &str| {
+        text.lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| name.trim() == key)
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let known = value("version").is_some_and(|version| version == "0");
+    Ok(value("topic_id")
+        .filter(|_| known)
+        .and_then(|id| id_from_text(&id))
+        .map(TopicId))
+}
+
+#[cfg(test)]
+mod tests;

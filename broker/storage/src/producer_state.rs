@@ -320,3 +320,6 @@ impl Input<'_> {
         Ok(*taken)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -229,15 +229,16 @@ impl<D: Dir> Recoverer<'_, D> {
         let mut list = self.open_segments(entries)?;
         let log_start = self.known.log_start;
         let end = list.last().map(|segment| segment.next);
-        if end.is_none_or(|end| end < log_start) {
-            // Nothing that may be read is left.
+        let created = end.is_none_or(|end| end < log_start);
+        if created {
+            // Nothing that may be read is left, or nothing was there.
             for segment in list.drain(..).rev() {
                 remove_files(self.dir, segment.base)?;
+                self.names_dirty = true;
             }
             self.remove_snapshots(|_| true)?;
+            self.epochs_dirty |= !self.epochs.entries().is_empty();
             self.epochs.clear();
-            self.epochs_dirty = true;
-            self.names_dirty = true;
             list.push(Segment::create(self.dir, log_start)?);
         }
         let segments = Segments::new(list);
@@ -266,7 +267,7 @@ impl<D: Dir> Recoverer<'_, D> {
             snapshot_at: producers.snapshot_at,
             floor,
             is_new: false,
-            names_dirty: self.names_dirty,
+            names_dirty: self.names_dirty || created,
             recovery: std::mem::take(&mut self.recovery),
         })
     }

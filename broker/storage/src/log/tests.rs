@@ -1187,3 +1187,18 @@ proptest! {
         model.check_replay();
     }
 }
+
+#[test]
+fn a_log_that_is_reset_downwards_forgets_its_recovery_point() {
+    for seed in 0..20 {
+        let mut model = Model::new(seed);
+        for step in [
+            Step::Reset(101),
+            Step::Checkpoint,
+            Step::Reset(0),
+            Step::Crash,
+        ] {
+            model.run(&step);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Stories of a broker's directories.
+
+use kuorum_protocol::LeaderEpoch;
+use kuorum_protocol::Timestamp;
+use kuorum_protocol::record::{BatchBuilder, Codec};
+use uuid::Uuid;
+
+use super::*;
+use crate::error::AppendError;
+use crate::sim_dir::SimDir;
+
+const TOPIC: TopicId = TopicId(Uuid::from_u128(5));
+
+fn formatted(disk: &SimDir, names: &[&str]) -> Vec<SimDir> {
+    let dirs: Vec<SimDir> = names.iter().map(|name| disk.subdirectory(name)).collect();
+    for (number, dir) in dirs.iter().enumerate() {
+        let id = DirectoryId(Uuid::from_u128(number as u128 + 1));
+        LogDirs::format(dir, "cluster", 1, id).unwrap();
+    }
+    dirs
+}
+
+fn open(dirs: &[SimDir]) -> LogDirs<SimDir> {
+    LogDirs::open(dirs.to_vec(), "cluster", 1).unwrap()
+}
+
+fn create(dirs: &LogDirs<SimDir>, topic: &str, partition: i32) -> (DirectoryId, Log<SimDir>) {
+    dirs.create_log(
+        topic,
+        partition,
+        TOPIC,
+        LogConfig::default(),
+        Now::default(),
+    )
+    .unwrap()
+}
+
+fn append(log: &mut Log<SimDir>) -> Result<(), AppendError> {
+    let batch = BatchBuilder::new(Codec::None).push(Timestamp(1), None, Some(b"value"), &[]);
+    let mut bytes = batch.build().to_vec();
+    log.append_as_leader(&mut bytes, LeaderEpoch(0), Now::default())
+        .map(|_| ())
+}
+
+fn flush(log: &mut Log<SimDir>) -> Result<Offset, LogError> {
+    let job = log.begin_flush().unwrap();
+    let result = job.run();
+    log.finish_flush(job, result)
+}
+
+#[test]
+fn a_directory_must_be_formatted_ours_and_free() {
+    let disk = SimDir::new(1);
+    let dir = disk.subdirectory("a");
+    let refused =
+        |cluster: &str, node| LogDirs::open(vec![dir.clone()], cluster, node).unwrap_err();
+    assert!(matches!(
+        refused("cluster", 1),
+        LogDirsError::Unformatted { .. }
+    ));
+    dir.create().unwrap();
+    assert!(matches!(
+        refused("cluster", 1),
+        LogDirsError::Unformatted { .. }
+    ));
+    let id = DirectoryId(Uuid::from_u128(1));
+    LogDirs::format(&dir, "cluster", 1, id).unwrap();
+    LogDirs::format(&dir, "cluster", 1, DirectoryId(Uuid::from_u128(2))).unwrap();
+    assert!(LogDirs::format(&dir, "other", 1, id).is_err());
+    assert!(matches!(refused("other", 1), LogDirsError::Foreign { .. }));
+    assert!(matches!(
+        refused("cluster", 2),
+        LogDirsError::Foreign { .. }
+    ));
+    let open = LogDirs::open(vec![dir.clone()], "cluster", 1).unwrap();
+    assert_eq!(
+        open.directories(),
+        vec![(id, true)],
+        "its first identity stays"
+    );
+    assert!(matches!(refused("cluster", 1), LogDirsError::Locked { .. }));
+    drop(open);
+    LogDirs::open(vec![dir.clone()], "cluster", 1).unwrap();
+}
+
+#[test]
+fn what_was_flushed_is_found_after_a_power_cut() {
+    for seed in 0..50 {
+        let disk = SimDir::new(seed);
+        let dirs = formatted(&disk, &["a"]);
+        let open_dirs = open(&dirs);
+        let (id, mut log) = create(&open_dirs, "a-topic", 3);
+        append(&mut log).unwrap();
+        flush(&mut log).unwrap();
+        let point = vec![("a-topic".to_owned(), 3, log.flushed_end())];
+        open_dirs.checkpoint_recovery_points(id, &point).unwrap();
+        drop(open_dirs);
+        disk.crash();
+        let open_dirs = open(&dirs);
+        assert!(!open_dirs.was_clean() && !open_dirs.same_boot());
+        let [found] = open_dirs.found() else {
+            panic!("seed {seed}: {:?}", open_dirs.found())
+        };
+        assert_eq!(
+            (found.topic.as_str(), found.partition, found.topic_id),
+            ("a-topic", 3, Some(TOPIC))
+        );
+        assert_eq!(found.known.recovery_point, Offset(1));
+        let (log, recovery) = open_dirs
+            .open_log(found, LogConfig::default(), Now::default())
+            .unwrap();
+        assert_eq!((log.end_offset(), recovery.corruption), (Offset(1), None));
+    }
+}
+
+#[test]
+fn the_mark_of_an_orderly_shutdown_is_read_once() {
+    let disk = SimDir::new(1);
+    let dirs = formatted(&disk, &["a"]);
+    let open_dirs = open(&dirs);
+    let (_, mut log) = create(&open_dirs, "t", 0);
+    append(&mut log).unwrap();
+    log.close().unwrap();
+    open_dirs.close().unwrap();
+    let open_dirs = open(&dirs);
+    assert!(open_dirs.was_clean() && open_dirs.same_boot());
+    assert!(open_dirs.found()[0].known.clean);
+    drop(open_dirs);
+    disk.kill();
+    let open_dirs = open(&dirs);
+    assert!(!open_dirs.was_clean(), "it was not closed this time");
+    // KAFKA-15375: a log that nobody opened was not made clean by a shutdown.
+    open_dirs.close().unwrap();
+    let open_dirs = open(&dirs);
+    assert!(!open_dirs.was_clean());
+    let (log, _) = open_dirs
+        .open_log(&open_dirs.found()[0], LogConfig::default(), Now::default())
+        .unwrap();
+    log.close().unwrap();
+    open_dirs.close().unwrap();
+    assert!(open(&dirs).was_clean());
+}
+
+#[test]
+fn the_kernel_that_booted_is_remembered() {
+    let disk = SimDir::new(1);
+    let dirs = formatted(&disk, &["a"]);
+    drop(open(&dirs));
+    disk.kill();
+    assert!(open(&dirs).same_boot());
+    disk.crash();
+    assert!(!open(&dirs).same_boot());
+}
+
+#[test]
+fn one_failing_directory_takes_only_its_own_partitions() {
+    let disk = SimDir::new(1);
+    let dirs = formatted(&disk, &["a", "b"]);
+    let open_dirs = open(&dirs);
+    let mut logs: Vec<(DirectoryId, Log<SimDir>)> = (0..4)
+        .map(|partition| create(&open_dirs, "t", partition))
+        .collect();
+    let ids: Vec<u128> = logs.iter().map(|(id, _)| id.0.as_u128()).collect();
+    assert_eq!(ids, vec![1, 2, 1, 2], "spread evenly");
+    append(&mut logs[0].1).unwrap();
+    disk.fail_next_sync();
+    assert!(matches!(flush(&mut logs[0].1), Err(LogError::Storage(_))));
+    assert!(
+        matches!(append(&mut logs[2].1), Err(AppendError::Storage(_))),
+        "same directory"
+    );
+    append(&mut logs[1].1).unwrap();
+    append(&mut logs[3].1).unwrap();
+    let (one, two) = (
+        DirectoryId(Uuid::from_u128(1)),
+        DirectoryId(Uuid::from_u128(2)),
+    );
+    assert_eq!(open_dirs.directories(), vec![(one, false), (two, true)]);
+    assert!(open_dirs.failure(one).is_some() && open_dirs.failure(two).is_none());
+    assert_eq!(create(&open_dirs, "t", 4).0, two);
+    assert!(open_dirs.checkpoint_log_starts(one, &[]).is_err());
+    open_dirs.checkpoint_log_starts(two, &[]).unwrap();
+}
+
+#[test]
+fn a_partition_is_deleted_in_one_step_and_its_name_is_free() {
+    let disk = SimDir::new(1);
+    let dirs = formatted(&disk, &["a"]);
+    let open_dirs = open(&dirs);
+    let (id, mut log) = create(&open_dirs, "t", 0);
+    append(&mut log).unwrap();
+    flush(&mut log).unwrap();
+    let again = open_dirs.create_log("t", 0, TOPIC, LogConfig::default(), Now::default());
+    assert!(again.is_err(), "it is there already");
+    assert_eq!(open_dirs.directories(), vec![(id, true)]);
+    open_dirs.remove_log("t", 0, id).unwrap();
+    create(&open_dirs, "t", 0);
+}
+
+#[test]
+fn what_is_left_of_an_older_topic_gives_way() {
+    let disk = SimDir::new(1);
+    let dirs = formatted(&disk, &["a"]);
+    let open_dirs = open(&dirs);
+    let (id, mut log) = create(&open_dirs, "t", 0);
+    append(&mut log).unwrap();
+    flush(&mut log).unwrap();
+    let newer = TopicId(Uuid::from_u128(6));
+    let made = open_dirs.create_log("t", 0, newer, LogConfig::default(), Now::default());
+    assert_eq!(made.unwrap().1.end_offset(), Offset(0));
+    open_dirs.remove_log("t", 0, id).unwrap();
+    open_dirs.remove_log("t", 0, id).unwrap();
+    dirs[0].subdirectory("t-0.9-delete").create().unwrap();
+    dirs[0].subdirectory("t-1").create().unwrap();
+    drop(open_dirs);
+    let open_dirs = open(&dirs);
+    assert_eq!(open_dirs.found().len(), 1);
+    assert_eq!(open_dirs.found()[0].topic_id, None);
+    create(&open_dirs, "t", 1);
+    let names: Vec<String> = dirs[0]
+        .list()
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect();
+    let kept: Vec<&String> = names.iter().filter(|name| name.starts_with("t-")).collect();
+    assert_eq!(kept, ["t-1", "t-1.0-stray"]);
+}
+
+#[test]
+fn names_of_directories() {
+    let rows = [
+        ("t-0", Some(("t", 0))),
+        ("a-b-12", Some(("a-b", 12))),
+        ("t-0.1-delete", None),
+        ("t-1.0-stray", None),
+        ("t", None),
+        ("-1", None),
+        ("t--1", Some(("t-", 1))),
+        ("t-99999999999", None),
+    ];
+    for (name, parsed) in rows {
+        assert_eq!(parse_directory_name(name), parsed, "{name}");
+    }
+}
+
+#[test]
+fn new_partitions_cost_a_bounded_number_of_flushes() {
+    let disk = SimDir::new(1);
+    let dirs = formatted(&disk, &["a"]);
+    let open_dirs = open(&dirs);
+    let before = disk.sync_count();
+    let mut logs: Vec<Log<SimDir>> = (0..50)
+        .map(|partition| create(&open_dirs, "t", partition).1)
+        .collect();
+    for log in &mut logs {
+        log.assign_epoch(LeaderEpoch(0), Offset(0));
+    }
+    assert_eq!(
+        disk.sync_count(),
+        before,
+        "making and leading them costs none"
+    );
+    append(&mut logs[0]).unwrap();
+    flush(&mut logs[0]).unwrap();
+    let first = disk.sync_count() - before;
+    append(&mut logs[0]).unwrap();
+    flush(&mut logs[0]).unwrap();
+    assert_eq!((first, disk.sync_count() - before - first), (5, 1));
+}
