@@ -263,6 +263,22 @@ impl Lifecycle {
         }
     }
 
+    /// Whether this broker still leads partitions, and none of them has another replica in service that might catch up
+    /// and take over.
+    fn leads_in_vain(&self) -> bool {
+        let image = self.cache.image();
+        let me = self.membership.id;
+        let mut led = image
+            .partitions()
+            .filter(|(_, _, partition)| partition.leader == Some(me))
+            .peekable();
+        led.peek().is_some()
+            && led.all(|(_, _, partition)| {
+                let mut others = partition.replicas.iter().filter(|replica| **replica != me);
+                !others.any(|replica| image.is_active(*replica))
+            })
+    }
+
     async fn heartbeats(&self, epoch: BrokerEpoch, leave: &CancellationToken) -> Ended {
         let mut leaving_until: Option<Instant> = None;
         let mut unheard = 0;
@@ -319,6 +335,10 @@ impl Lifecycle {
                     unheard += 1;
                     warn!(%cause, "a heartbeat was not answered");
                 }
+            }
+            if leaving_until.is_some() && self.leads_in_vain() {
+                info!("nobody is there to take over what this broker leads");
+                return Ended::Left;
             }
             let nobody_there = unheard >= UNHEARD_MOST;
             if leaving_until.is_some_and(|until| nobody_there || Instant::now() >= until) {
