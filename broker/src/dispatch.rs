@@ -121,23 +121,17 @@ impl Dispatch {
     /// Everything that can be said about a request before its handler is called.
     fn understand(&self, mut frame: Bytes) -> Result<Understood, Outcome> {
         let size = frame.len();
+        if let Some(correlation_id) = asks_in_a_version_to_come(&frame) {
+            return Err(Outcome::Reply(
+                frame::api_versions_fallback(correlation_id).into(),
+            ));
+        }
         let header = frame::decode_request_header(&mut frame)
             .map_err(|error| Outcome::Close(format!("a request header cannot be read: {error}")))?;
-        let RequestHeader {
-            api_key: api,
-            api_version: version,
-            correlation_id,
-            ..
-        } = header;
+        let (api, version) = (header.api_key, header.api_version);
         let (place, row) = handlers::row(api)
             .ok_or_else(|| Outcome::Close(format!("{api} is not served by this broker")))?;
         if !api.supports(version) {
-            // A client that does not know yet what this broker speaks must be told, whatever it speaks itself.
-            if api == ApiKey::ApiVersions {
-                return Err(Outcome::Reply(
-                    frame::api_versions_fallback(correlation_id).into(),
-                ));
-            }
             return Err(Outcome::Close(format!(
                 "{api} version {version} is not served"
             )));
@@ -153,6 +147,15 @@ impl Dispatch {
             size,
         })
     }
+}
+
+/// The correlation id of an ApiVersions request in a version nobody knows here. Such a client does not know yet what this
+/// broker speaks and must be told; of its request only what stands first in every version can be read.
+fn asks_in_a_version_to_come(frame: &[u8]) -> Option<i32> {
+    let [k0, k1, v0, v1, c0, c1, c2, c3] = *frame.first_chunk::<8>()?;
+    let is_api_versions = i16::from_be_bytes([k0, k1]) == ApiKey::ApiVersions.key();
+    let is_known = ApiKey::ApiVersions.supports(i16::from_be_bytes([v0, v1]));
+    (is_api_versions && !is_known).then_some(i32::from_be_bytes([c0, c1, c2, c3]))
 }
 
 struct Understood {

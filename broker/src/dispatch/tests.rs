@@ -10,9 +10,7 @@ use kuorum_protocol::frame::{self, RequestHeader};
 use kuorum_protocol::message::RequestMessage;
 use kuorum_protocol::messages::api_versions::ApiVersionsRequest;
 use kuorum_protocol::messages::metadata::MetadataRequest;
-use kuorum_protocol::messages::produce::{
-    PartitionProduceData, ProduceRequest, TopicProduceData,
-};
+use kuorum_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use kuorum_transport::tcp::{self, TcpStream};
 use kuorum_transport::{Connection, Instant, Server, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +19,13 @@ use tokio_util::sync::CancellationToken;
 use super::Dispatch;
 use crate::context::CLIENT;
 use crate::testing::{Desk, Topic, batch, topic_id};
+
+fn no_topics() -> MetadataRequest {
+    MetadataRequest {
+        topics: Some(Vec::new()),
+        ..MetadataRequest::default()
+    }
+}
 
 struct Door {
     desk: Desk,
@@ -90,7 +95,7 @@ fn encoded<Q: RequestMessage>(version: i16, request: &Q) -> Bytes {
 #[tokio::test]
 async fn what_cannot_be_understood_closes_the_connection() {
     let door = door().await;
-    let metadata = encoded(4, &MetadataRequest::default());
+    let metadata = encoded(4, &no_topics());
     let cut = |bytes: &Bytes, by: usize| {
         let mut shorter = bytes[..bytes.len() - by].to_vec();
         let size = (shorter.len() - 4) as u32;
@@ -110,12 +115,25 @@ async fn what_cannot_be_understood_closes_the_connection() {
         ("a negative API", raw(-1, 0, &[])),
         ("an API between brokers", raw(4, 0, &[])),
         ("a version too high", raw(ApiKey::Metadata.key(), 99, &[])),
-        ("a version below zero", raw(ApiKey::Metadata.key(), -1, &most)),
-        ("a Produce only advertised", raw(ApiKey::Produce.key(), 2, &[0; 16])),
+        (
+            "a version below zero",
+            raw(ApiKey::Metadata.key(), -1, &most),
+        ),
+        (
+            "a Produce only advertised",
+            raw(ApiKey::Produce.key(), 2, &[0; 16]),
+        ),
         ("a truncated body", cut(&metadata, 1)),
         ("trailing bytes", grown(&metadata)),
         ("a count of 2³¹−1", raw(ApiKey::Metadata.key(), 1, &most)),
-        ("counts of 2³¹−1 in a Fetch", raw(ApiKey::Fetch.key(), 4, &[[0xff; 4], most, most, most, most].concat())),
+        (
+            "counts of 2³¹−1 in a Fetch",
+            raw(
+                ApiKey::Fetch.key(),
+                4,
+                &[[0xff; 4], most, most, most, most].concat(),
+            ),
+        ),
         ("a client id longer than the frame", {
             let mut wire = raw(ApiKey::Metadata.key(), 1, &[]);
             let at = wire.len() - 2;
@@ -129,8 +147,13 @@ async fn what_cannot_be_understood_closes_the_connection() {
         assert_eq!(answer(&mut stream).await, None, "{what}");
     }
     // And the door is still open to others.
-    let connection = Connection::connect(&door.address, Some("test"), soon()).await.expect("connected");
-    let response = connection.call(4, &MetadataRequest::default(), soon()).await.expect("answered");
+    let connection = Connection::connect(&door.address, Some("test"), soon())
+        .await
+        .expect("connected");
+    let response = connection
+        .call(4, &no_topics(), soon())
+        .await
+        .expect("answered");
     assert_eq!(response.topics.len(), 0, "none were asked for");
 }
 
@@ -154,10 +177,13 @@ async fn a_client_from_the_future_learns_what_is_spoken_here() {
     assert_eq!((row.api_key, row.min_version, row.max_version), (18, 0, 4));
 
     stream
-        .write_all(&encoded(4, &ApiVersionsRequest {
-            client_software_name: "test".to_owned(),
-            client_software_version: "1.0".to_owned(),
-        }))
+        .write_all(&encoded(
+            4,
+            &ApiVersionsRequest {
+                client_software_name: "test".to_owned(),
+                client_software_version: "1.0".to_owned(),
+            },
+        ))
         .await
         .expect("sent on the same connection");
     assert!(answer(&mut stream).await.is_some());
@@ -182,7 +208,10 @@ async fn produces_overlap_and_are_answered_in_order() {
     };
     // The third has no answer at all.
     for acks in [-1, 1, 0, -1, 1] {
-        stream.write_all(&encoded(9, &produce(acks))).await.expect("sent");
+        stream
+            .write_all(&encoded(9, &produce(acks)))
+            .await
+            .expect("sent");
     }
     let mut offsets = Vec::new();
     for _ in 0..4 {

@@ -26,6 +26,9 @@ use crate::partition::{Appended, LeaderHint, ProduceError};
 /// Topics have ids on the wire from this version on.
 const BY_ID: i16 = 13;
 
+/// TRANSACTION_ABORTABLE is known to clients from this version on.
+const KNOWS_ABORTABLE: i16 = 11;
+
 /// A wait for replicas is bounded whatever the client says.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
@@ -78,6 +81,11 @@ enum Refusal {
     Denied,
     Elsewhere(Elsewhere),
     Batch(InvalidBatch),
+    /// Part of a transaction that was never begun here.
+    NoTransaction {
+        /// The version knows TRANSACTION_ABORTABLE (KIP-890).
+        abortable: bool,
+    },
     Partition(ProduceError),
 }
 
@@ -138,6 +146,11 @@ fn append_one(
     let records = data.records.unwrap_or_default();
     let count = {
         let batch = validate_produced(&records, &limits).map_err(Refusal::Batch)?;
+        if batch.is_transactional() {
+            return Err(Refusal::NoTransaction {
+                abortable: version >= KNOWS_ABORTABLE,
+            });
+        }
         batch.record_count()
     };
     let size = records.len();
@@ -291,6 +304,8 @@ impl Refusal {
             Self::Denied => ErrorCode::TopicAuthorizationFailed,
             Self::Elsewhere(elsewhere) => (*elsewhere).into(),
             Self::Batch(invalid) => invalid.into(),
+            Self::NoTransaction { abortable: true } => ErrorCode::TransactionAbortable,
+            Self::NoTransaction { abortable: false } => ErrorCode::InvalidTxnState,
             Self::Partition(error) => error.into(),
         }
     }
@@ -346,7 +361,9 @@ impl std::fmt::Display for Refusal {
             Self::Acks => f.write_str("acks must be -1, 0 or 1"),
             Self::Batch(invalid) => invalid.fmt(f),
             Self::Partition(error) => error.fmt(f),
-            Self::Denied | Self::Elsewhere(_) => f.write_str(self.code().name()),
+            Self::Denied | Self::Elsewhere(_) | Self::NoTransaction { .. } => {
+                f.write_str(self.code().name())
+            }
         }
     }
 }

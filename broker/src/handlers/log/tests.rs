@@ -96,7 +96,10 @@ async fn what_is_produced_is_fetched() {
     let response = fetch(&cx, fetch_request("orders", 0, 0), FETCH).await;
     let partition = the_partition(&response);
     assert_eq!(partition.error_code, 0);
-    assert_eq!((partition.high_watermark, partition.last_stable_offset), (4, 4));
+    assert_eq!(
+        (partition.high_watermark, partition.last_stable_offset),
+        (4, 4)
+    );
     assert_eq!(partition.aborted_transactions, None);
     assert_eq!(base_offsets(partition), [0, 3]);
 
@@ -120,7 +123,12 @@ async fn acks_decide_when_the_answer_comes() {
     let all = produce(&cx, request(-1), PRODUCE).await;
     assert!(matches!(all, Answer::Later(_)), "{all:?}");
     assert_eq!(only(settle(all).await).base_offset, 2);
-    let failed = produce(&cx, produce_request("nothing", 0, 0, batch(&["x"])), PRODUCE).await;
+    let failed = produce(
+        &cx,
+        produce_request("nothing", 0, 0, batch(&["x"])),
+        PRODUCE,
+    )
+    .await;
     assert!(matches!(failed, Answer::Close(_)), "{failed:?}");
 }
 
@@ -170,22 +178,92 @@ async fn refused_batches() {
         Timestamp(0),
     );
     let long = "x".repeat(200);
+    let transactional = BatchBuilder::new(Codec::None)
+        .producer(ProducerId(5), ProducerEpoch(0), Sequence(0))
+        .transactional()
+        .push(desk.rooms.clock.now().wall, None, Some(b"v"), &[])
+        .build();
     let rows = [
-        ("acks", produce_request("orders", 0, 2, plain()), ErrorCode::InvalidRequiredAcks),
-        ("topic", produce_request("nothing", 0, 1, plain()), ErrorCode::UnknownTopicOrPartition),
-        ("partition", produce_request("orders", 1, 1, plain()), ErrorCode::UnknownTopicOrPartition),
-        ("negative partition", produce_request("orders", -1, 1, plain()), ErrorCode::UnknownTopicOrPartition),
-        ("leader", produce_request("elsewhere", 0, 1, plain()), ErrorCode::NotLeaderOrFollower),
-        ("nothing", produce_request("orders", 0, 1, Bytes::new()), ErrorCode::InvalidRecord),
-        ("half", produce_request("orders", 0, 1, plain().slice(..40)), ErrorCode::InvalidRecord),
-        ("two", produce_request("orders", 0, 1, twice), ErrorCode::InvalidRecord),
-        ("magic", produce_request("orders", 0, 1, changed(16, 1, false)), ErrorCode::InvalidRecord),
-        ("crc", produce_request("orders", 0, 1, changed(65, 0xff, false)), ErrorCode::CorruptMessage),
-        ("count", produce_request("orders", 0, 1, changed(60, 7, true)), ErrorCode::InvalidRecord),
-        ("control", produce_request("orders", 0, 1, marker), ErrorCode::InvalidRecord),
-        ("size", produce_request("small", 0, 1, batch(&[&long])), ErrorCode::MessageTooLarge),
-        ("key", produce_request("keyed", 0, 1, plain()), ErrorCode::InvalidRecord),
-        ("future", produce_request("orders", 0, 1, batch_at(i64::MAX / 2, &["x"])), ErrorCode::InvalidTimestamp),
+        (
+            "acks",
+            produce_request("orders", 0, 2, plain()),
+            ErrorCode::InvalidRequiredAcks,
+        ),
+        (
+            "topic",
+            produce_request("nothing", 0, 1, plain()),
+            ErrorCode::UnknownTopicOrPartition,
+        ),
+        (
+            "partition",
+            produce_request("orders", 1, 1, plain()),
+            ErrorCode::UnknownTopicOrPartition,
+        ),
+        (
+            "negative partition",
+            produce_request("orders", -1, 1, plain()),
+            ErrorCode::UnknownTopicOrPartition,
+        ),
+        (
+            "leader",
+            produce_request("elsewhere", 0, 1, plain()),
+            ErrorCode::NotLeaderOrFollower,
+        ),
+        (
+            "nothing",
+            produce_request("orders", 0, 1, Bytes::new()),
+            ErrorCode::InvalidRecord,
+        ),
+        (
+            "half",
+            produce_request("orders", 0, 1, plain().slice(..40)),
+            ErrorCode::InvalidRecord,
+        ),
+        (
+            "two",
+            produce_request("orders", 0, 1, twice),
+            ErrorCode::InvalidRecord,
+        ),
+        (
+            "magic",
+            produce_request("orders", 0, 1, changed(16, 1, false)),
+            ErrorCode::InvalidRecord,
+        ),
+        (
+            "crc",
+            produce_request("orders", 0, 1, changed(65, 0xff, false)),
+            ErrorCode::CorruptMessage,
+        ),
+        (
+            "count",
+            produce_request("orders", 0, 1, changed(60, 7, true)),
+            ErrorCode::InvalidRecord,
+        ),
+        (
+            "control",
+            produce_request("orders", 0, 1, marker),
+            ErrorCode::InvalidRecord,
+        ),
+        (
+            "size",
+            produce_request("small", 0, 1, batch(&[&long])),
+            ErrorCode::MessageTooLarge,
+        ),
+        (
+            "key",
+            produce_request("keyed", 0, 1, plain()),
+            ErrorCode::InvalidRecord,
+        ),
+        (
+            "transaction",
+            produce_request("orders", 0, 1, transactional),
+            ErrorCode::TransactionAbortable,
+        ),
+        (
+            "future",
+            produce_request("orders", 0, 1, batch_at(i64::MAX / 2, &["x"])),
+            ErrorCode::InvalidTimestamp,
+        ),
     ];
     for (what, request, expected) in rows {
         let answer = only(settle(produce(&cx, request, PRODUCE).await).await);
@@ -193,8 +271,15 @@ async fn refused_batches() {
         assert_eq!(answer.base_offset, -1, "{what}");
         assert!(answer.error_message.is_some(), "{what}");
     }
-    let end = desk.rooms.replicas.get(topic_id("orders"), 0).expect("here");
-    let end = desk.rooms.replicas.with(&end, |partition, _| partition.log().end_offset());
+    let end = desk
+        .rooms
+        .replicas
+        .get(topic_id("orders"), 0)
+        .expect("here");
+    let end = desk
+        .rooms
+        .replicas
+        .with(&end, |partition, _| partition.log().end_offset());
     assert_eq!(end, Offset(0), "nothing of it was appended");
 }
 
@@ -211,7 +296,11 @@ async fn record_errors_name_the_records() {
         .push(now, None, Some(b"v"), &[])
         .build();
     let answer = produced(&desk.client(), "orders", mixed).await;
-    let named: Vec<i32> = answer.record_errors.iter().map(|error| error.batch_index).collect();
+    let named: Vec<i32> = answer
+        .record_errors
+        .iter()
+        .map(|error| error.batch_index)
+        .collect();
     assert_eq!(named, [1]);
 }
 
@@ -246,7 +335,7 @@ async fn whoever_asks_the_wrong_broker_is_told_the_right_one() {
 async fn topics_are_found_by_id_since_version_13() {
     let desk = Desk::with(&[Topic::default()]).await;
     let cx = desk.client();
-    let mut request = produce_request("orders", 0, 1, batch(&["x"]));
+    let mut request = produce_request("orders", 0, -1, batch(&["x"]));
     request.topic_data[0].name = String::new();
     let response = settle(produce(&cx, request.clone(), 13).await).await;
     assert_eq!(response.responses[0].topic_id, topic_id("orders").0);
@@ -263,7 +352,10 @@ async fn topics_are_found_by_id_since_version_13() {
     assert_eq!(base_offsets(the_partition(&response)), [0]);
     request.topics[0].topic_id = Uuid::from_u128(1);
     let response = fetch(&cx, request, 13).await;
-    assert_eq!(the_partition(&response).error_code, ErrorCode::UnknownTopicId.code());
+    assert_eq!(
+        the_partition(&response).error_code,
+        ErrorCode::UnknownTopicId.code()
+    );
 }
 
 #[tokio::test]
@@ -317,7 +409,11 @@ async fn a_followers_fetch_completes_a_parked_produce() {
     let answer = produce(&cx, request, PRODUCE).await;
     let waiting = tokio::spawn(settle(answer));
     let read = fetch(&desk.internal(), follower_fetch(0), 15).await;
-    assert_eq!(base_offsets(the_partition(&read)), [0], "a follower sees the tail");
+    assert_eq!(
+        base_offsets(the_partition(&read)),
+        [0],
+        "a follower sees the tail"
+    );
     assert_eq!(the_partition(&read).high_watermark, 0);
     // The leader counts itself only once it has flushed, the follower once it asks for what comes next.
     loop {
@@ -341,7 +437,11 @@ async fn a_parked_produce_dies_with_its_epoch() {
     let answer = produce(&cx, request, PRODUCE).await;
     desk.learn(vec![leader_change("orders", Some(2), 1)]).await;
     let response = settle(answer).await;
-    assert_eq!(response.node_endpoints.len(), 1, "and is told who leads now");
+    assert_eq!(
+        response.node_endpoints.len(),
+        1,
+        "and is told who leads now"
+    );
     let answer = only(response);
     assert_eq!(answer.error_code, ErrorCode::NotLeaderOrFollower.code());
     assert_eq!(answer.current_leader.leader_epoch, 1);
@@ -357,12 +457,17 @@ async fn too_few_in_sync_is_said_before_the_append() {
     .await;
     let mut shrunk = change("orders");
     shrunk.isr = Some(vec![BrokerId(1)]);
-    desk.learn(vec![MetadataRecord::PartitionChange(shrunk)]).await;
+    desk.learn(vec![MetadataRecord::PartitionChange(shrunk)])
+        .await;
     let cx = desk.client();
     let answer = produced(&cx, "orders", batch(&["x"])).await;
     assert_eq!(answer.error_code, ErrorCode::NotEnoughReplicas.code());
     let accepted = produce(&cx, produce_request("orders", 0, 1, batch(&["x"])), PRODUCE).await;
-    assert_eq!(only(settle(accepted).await).base_offset, 0, "acks=1 does not ask");
+    assert_eq!(
+        only(settle(accepted).await).base_offset,
+        0,
+        "acks=1 does not ask"
+    );
 }
 
 // ----- Fetch -----
@@ -472,7 +577,11 @@ async fn epochs_of_those_who_ask_are_checked() {
         let code = the_partition(&response).error_code;
         assert_eq!(ErrorCode::from(code), expected, "Fetch in epoch {epoch}");
         let listed = listed(&cx, -1, epoch, 9).await;
-        assert_eq!(ErrorCode::from(listed.error_code), expected, "ListOffsets in epoch {epoch}");
+        assert_eq!(
+            ErrorCode::from(listed.error_code),
+            expected,
+            "ListOffsets in epoch {epoch}"
+        );
     }
 }
 
@@ -487,7 +596,13 @@ async fn a_history_that_parted_is_told_where() {
     request.topics[0].partitions[0].last_fetched_epoch = 1;
     let response = fetch(&cx, request, FETCH).await;
     let partition = the_partition(&response);
-    assert_eq!((partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset), (0, 2));
+    assert_eq!(
+        (
+            partition.diverging_epoch.epoch,
+            partition.diverging_epoch.end_offset
+        ),
+        (0, 2)
+    );
     assert!(base_offsets(partition).is_empty());
 }
 
@@ -554,11 +669,17 @@ async fn replicas_come_through_the_internal_door_only() {
     }])
     .await;
     let response = fetch(&desk.client(), follower_fetch(0), 15).await;
-    assert_eq!(response.error_code, ErrorCode::ClusterAuthorizationFailed.code());
+    assert_eq!(
+        response.error_code,
+        ErrorCode::ClusterAuthorizationFailed.code()
+    );
     let mut old = fetch_request("orders", 0, 0);
     old.replica_id = 2;
     let response = fetch(&desk.client(), old, 11).await;
-    assert_eq!(response.error_code, ErrorCode::ClusterAuthorizationFailed.code());
+    assert_eq!(
+        response.error_code,
+        ErrorCode::ClusterAuthorizationFailed.code()
+    );
     let response = fetch(&desk.internal(), follower_fetch(0), 15).await;
     assert_eq!(the_partition(&response).error_code, 0);
 }
@@ -584,7 +705,15 @@ async fn a_session_tells_only_what_is_new() {
     assert_ne!(first.session_id, 0);
     assert_eq!(first.responses[0].partitions.len(), 3);
 
-    settle(produce(&cx, produce_request("orders", 1, -1, batch(&["x"])), PRODUCE).await).await;
+    settle(
+        produce(
+            &cx,
+            produce_request("orders", 1, -1, batch(&["x"])),
+            PRODUCE,
+        )
+        .await,
+    )
+    .await;
     let again = |session_epoch| FetchRequest {
         session_id: first.session_id,
         session_epoch,
@@ -597,7 +726,10 @@ async fn a_session_tells_only_what_is_new() {
     assert_eq!(the_partition(&second).partition_index, 1);
     assert_eq!(base_offsets(the_partition(&second)), [0]);
     let out_of_step = fetch(&cx, again(1), FETCH).await;
-    assert_eq!(out_of_step.error_code, ErrorCode::InvalidFetchSessionEpoch.code());
+    assert_eq!(
+        out_of_step.error_code,
+        ErrorCode::InvalidFetchSessionEpoch.code()
+    );
     assert!(out_of_step.responses.is_empty());
 }
 
@@ -648,7 +780,11 @@ async fn offsets_by_name_and_by_time() {
     for (asked, offset, timestamp) in rows {
         let found = listed(&cx, asked, -1, 10).await;
         assert_eq!(found.error_code, 0, "{asked}");
-        assert_eq!((found.offset, found.timestamp), (offset, timestamp), "{asked}");
+        assert_eq!(
+            (found.offset, found.timestamp),
+            (offset, timestamp),
+            "{asked}"
+        );
     }
 }
 
@@ -697,7 +833,11 @@ async fn ends_of_epochs() {
         let response = offset_for_leader_epoch(&cx, request, 4).await;
         let found = &response.topics[0].partitions[0];
         assert_eq!(found.error_code, 0);
-        assert_eq!((found.leader_epoch, found.end_offset), (epoch, end), "epoch {asked}");
+        assert_eq!(
+            (found.leader_epoch, found.end_offset),
+            (epoch, end),
+            "epoch {asked}"
+        );
     }
 }
 
@@ -734,7 +874,10 @@ async fn the_beginning_can_be_deleted() {
     }
     assert_eq!(listed(&cx, -2, -1, 5).await.offset, 3);
     let response = fetch(&cx, fetch_request("orders", 0, 2), FETCH).await;
-    assert_eq!(the_partition(&response).error_code, ErrorCode::OffsetOutOfRange.code());
+    assert_eq!(
+        the_partition(&response).error_code,
+        ErrorCode::OffsetOutOfRange.code()
+    );
     let unknown: TopicId = topic_id("nothing");
     assert!(desk.rooms.replicas.get(unknown, 0).is_none());
 }
