@@ -100,6 +100,8 @@ await_bound() { # role id
             sleep 0.02
         done
     done
+    # Somebody else may hold the port: then ours has ended, or is about to.
+    running "$role" "$n" >/dev/null || { tail -n 3 "$(home "$role" "$n")/log" >&2; die "$role $n did not start"; }
 }
 
 stop_one() { # role id
@@ -170,6 +172,7 @@ up() {
         [ $SECONDS -lt $deadline ] || die "the cluster is not healthy after 60 s: 'make status' and 'make logs' say more"
         sleep 0.05
     done
+    for n in "${NODES[@]}"; do await_bound controller "$n"; await_bound broker "$n"; done
     [ -n "$fresh" ] && echo "A new cluster in $CLUSTER_DIR is up." || echo "The cluster in $CLUSTER_DIR is up again."
     cat <<TXT
 
