@@ -8,6 +8,7 @@
 //! | `elect`: who is only suspected keeps its leadership, and is not elected | `election::rows`, `brokers::all_killed_at_once_the_first_to_return_leads` |
 //! | `elect`: fenced members leave the ISR only under a live leader | `election::rows`, `brokers::the_last_member_keeps_its_place` |
 //! | `elect`: an unclean leader only when all known-good members are out | `election::rows` |
+//! | `elect`: nobody uncleanly over the head of a member that is starting | `election::rows`, `brokers::nobody_is_elected_uncleanly_over_the_head_of_a_member_that_is_starting` |
 //! | `change`: a change of leader raises the leader epoch, leaderless too | `election::rows`, `properties::histories` |
 //! | `standing_of_replica`: an offline directory cannot lead | `brokers::an_offline_directory_gives_up_its_leaders` |
 //! | `take_roles`: a new incarnation loses leadership | `brokers::a_fast_restart_is_another_replica` |
@@ -18,9 +19,12 @@
 //! | `may_go`: everybody active has seen the move | `brokers::a_controlled_shutdown_waits_for_those_who_must_know` |
 //! | `take_office`: a full session for everybody | `brokers::a_new_controller_fences_nobody_and_still_notices_a_death` |
 //! | `session_closed`: only the newest stream counts | `brokers::streams` |
+//! | `forgive`: a broken stream fences once | `brokers::a_stream_that_broke_is_forgiven_once_the_broker_is_heard_again` |
 //! | AlterPartition: each check, and their order | `isr::rows` |
 //! | AlterPartition: the incarnation the leader heard from | `isr::rows` |
 //! | `apply_batch`: the controller epoch | `image::a_controller_that_left_office_changes_nothing` |
+//! | `apply_batch`: of two that open one epoch the first does | `image::of_two_that_take_office_at_once_the_log_lets_one_through` |
+//! | `decode`: the checksum | `image::a_damaged_snapshot_is_refused` |
 //! | `apply`: an older incarnation's change is passed over | `image::changes_of_an_older_incarnation_are_passed_over` |
 //! | `producer_ids`: blocks do not overlap | `topics::producer_id_blocks_never_overlap` |
 //! | internal topics are pinned to clean elections | `configs::internal_topics_never_elect_uncleanly` |
