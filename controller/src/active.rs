@@ -36,6 +36,8 @@ const IN_FLIGHT: usize = 2;
 const WAITING: usize = 8_192;
 /// How long an answer may wait for a majority.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(20);
+/// How long taking office may wait for a majority before it looks again whether it still leads.
+const BARRIER_DEADLINE: Duration = Duration::from_secs(5);
 /// How often leaderless partitions and the like are looked for; each time all partitions are.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How many partitions get their preferred leader back at once.
@@ -196,7 +198,8 @@ impl Active {
     async fn take_office(&self, term: Term) {
         let quorum = &self.inner.quorum;
         // Everything of the leaders before must be applied here, to know which epoch comes next.
-        if quorum.read_barrier().await.is_err() || quorum.leading() != Some(term) {
+        let barrier = tokio::time::timeout(BARRIER_DEADLINE, quorum.read_barrier());
+        if !matches!(barrier.await, Ok(Ok(()))) || quorum.leading() != Some(term) {
             return;
         }
         let id = quorum.identity().controller_id;

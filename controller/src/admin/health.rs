@@ -107,7 +107,7 @@ fn of_image(image: &MetadataImage) -> Vec<HealthReason> {
         "FENCED_BROKERS",
         brokers(&|broker| broker.fenced),
         "a broker is stopped, cut off, or not caught up yet",
-        "start it again, or restore its network; DELETE its registration if it is gone for good",
+        "start it again, or restore its network; its log says why it is not admitted",
     );
     add(
         "LEADERLESS_PARTITIONS",

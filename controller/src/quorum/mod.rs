@@ -569,7 +569,8 @@ fn raft_config(identity: &Identity, config: &QuorumConfig) -> io::Result<openraf
         snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(config.snapshot_entries),
         snapshot_max_chunk_size: 1024 * 1024,
         max_in_snapshot_log_to_keep: config.kept_entries,
-        purge_batch_size: 256,
+        // The work is done on the core: seldom and then much, but not more than a snapshot frees.
+        purge_batch_size: config.snapshot_entries.clamp(1, 256),
         ..openraft::Config::default()
     }
     .validate()

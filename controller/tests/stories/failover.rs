@@ -236,3 +236,61 @@ async fn a_member_formatted_anew_gets_no_vote() {
         cluster.stop_one(id).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_that_was_away_for_long_gets_a_snapshot() {
+    let few = [
+        ("metadata.log.max.records.between.snapshots", "10"),
+        ("metadata.log.kept.after.snapshot", "0"),
+    ];
+    let mut cluster = Cluster::start_with(3, &few).await;
+    let active = cluster.active().await;
+    cluster.join(1).await;
+    let away = (1..=3).find(|id| *id != active).unwrap();
+    let seen = cluster.running[&away].quorum().published().applied_end();
+    cluster.stop_one(away).await;
+    for round in 0..60 {
+        assert!(created(
+            &cluster.create_topic(&format!("topic-{round}"), 1, 1).await
+        ));
+    }
+    let leader = cluster.active().await;
+    let status = cluster.running[&leader].quorum().status();
+    assert!(
+        status.log.0 as i64 > seen,
+        "{status:?}: the log no longer reaches back"
+    );
+
+    // Nor does anybody's memory after a restart: a reader of old offsets begins with the whole image.
+    cluster.start_one(away).await;
+    cluster.caught_up(status.applied_end - 1).await;
+    let mut feed = cluster.follow(away, 0).await;
+    match feed.next().await.expect("the feed begins") {
+        FeedLine::Snapshot { offset, records } => {
+            assert!(offset >= seen);
+            let topics = records
+                .iter()
+                .filter(|r| matches!(r, MetadataRecord::Topic { .. }));
+            assert!(topics.count() >= 10);
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(feed);
+    let digest = |id| cluster.running[&id].quorum().image().digest();
+    assert_eq!(digest(away), digest(leader));
+
+    // What was installed is there after another restart.
+    cluster.stop_one(away).await;
+    cluster.start_one(away).await;
+    cluster.caught_up(status.applied_end - 1).await;
+    assert!(
+        cluster.running[&away]
+            .quorum()
+            .image()
+            .topic("topic-59")
+            .is_some()
+    );
+    for id in 1..=3 {
+        cluster.stop_one(id).await;
+    }
+}
