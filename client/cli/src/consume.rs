@@ -62,7 +62,13 @@ impl Consume {
         let format = Format::parse(&self.format)?;
         let mut config = ConsumerConfig::new(&self.bootstrap.bootstrap_server)?;
         config.set("client.id", "kuorum-cli")?;
-        config.set("auto.offset.reset", "earliest")?;
+        // Who names an offset wants that one and no other.
+        let reset = if self.offset.is_some_and(|offset| offset >= 0) {
+            "none"
+        } else {
+            "earliest"
+        };
+        config.set("auto.offset.reset", reset)?;
         if self.read_committed {
             config.set("isolation.level", "read_committed")?;
         }

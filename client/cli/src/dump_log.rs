@@ -2,6 +2,7 @@
 //! Law: reads only, and shows damage where it is instead of guessing what was meant.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -22,7 +23,7 @@ const METADATA: &str = "__cluster_metadata";
 /// Show the batches of log files on this machine
 #[derive(Debug, Args)]
 pub(crate) struct DumpLog {
-    /// A .log file, or a partition's directory
+    /// A .log file, a partition's directory, or a directory of such
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// Also the records
@@ -71,9 +72,12 @@ impl DumpLog {
             }
             let mut inside = Vec::new();
             for entry in fs::read_dir(path).map_err(wrong)? {
-                let file = entry.map_err(wrong)?.path();
-                if file.extension().is_some_and(|extension| extension == "log") {
-                    inside.push(file);
+                let entry = entry.map_err(wrong)?.path();
+                // A data directory holds a directory for each partition.
+                match entry.is_dir() {
+                    true => inside.extend(log_files(&entry).map_err(wrong)?),
+                    false if is_log(&entry) => inside.push(entry),
+                    false => {}
                 }
             }
             if inside.is_empty() {
@@ -87,6 +91,20 @@ impl DumpLog {
         }
         Ok(files)
     }
+}
+
+fn is_log(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "log")
+}
+
+/// The .log files of one directory.
+fn log_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
+    Ok(entries
+        .into_iter()
+        .map(|entry| entry.path())
+        .filter(|path| is_log(path))
+        .collect())
 }
 
 fn is_metadata(path: &Path) -> bool {

@@ -157,14 +157,17 @@ impl Produce {
         // The limit of the whole command is the limit of every wait in it.
         config.own.delivery_timeout = global.timeout();
         config.own.max_block = global.timeout();
-        let request = global.timeout().saturating_sub(config.own.linger);
-        config.client.request_timeout = config.client.request_timeout.min(request);
         for property in &self.property {
             let (name, value) = property.split_once('=').ok_or_else(|| {
                 Failure::usage(format!("property {property:?} is not NAME=VALUE"))
             })?;
             config.set(name, value)?;
         }
+        let room = config
+            .own
+            .delivery_timeout
+            .saturating_sub(config.own.linger);
+        config.client.request_timeout = config.client.request_timeout.min(room);
         config.validate()?;
         Ok(config)
     }
