@@ -85,7 +85,8 @@ fn says(line: &str, words: &[&str]) {
 #[test]
 fn configuration() {
     let home = Home::new();
-    let rows: [(&[(&str, &str)], &[&str]); 3] = [
+    type Changes<'a> = &'a [(&'a str, &'a str)];
+    let rows: [(Changes<'_>, &[&str]); 3] = [
         (
             &[("replica.lag.time.max.mss", "1")],
             &["replica.lag.time.max.mss", "replica.lag.time.max.ms"],

@@ -12,7 +12,7 @@ use kuorum_protocol::messages::produce::{
     PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
 };
 use kuorum_protocol::record::{InvalidBatch, validate_produced};
-use kuorum_protocol::{Monotonic, TopicId};
+use kuorum_protocol::{Monotonic, PartitionIndex, TopicId};
 use kuorum_replication::acks::Acks;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -58,15 +58,22 @@ pub async fn produce(
     }
 }
 
+/// A topic of the request, and what became of each of its partitions.
+struct PerTopic<S> {
+    name: String,
+    id: TopicId,
+    partitions: Vec<(PartitionIndex, S)>,
+}
+
 /// What became of every partition so far.
 struct Progress {
-    topics: Vec<(String, TopicId, Vec<(i32, State)>)>,
+    topics: Vec<PerTopic<State>>,
     deadline: Instant,
 }
 
 /// What became of every partition in the end.
 struct Settled {
-    topics: Vec<(String, TopicId, Vec<(i32, Result<Appended, Refusal>)>)>,
+    topics: Vec<PerTopic<Result<Appended, Refusal>>>,
 }
 
 enum State {
@@ -115,7 +122,11 @@ fn append_all(cx: &Context, request: ProduceRequest, acks: Option<Acks>, version
                     (index, state)
                 })
                 .collect();
-            (topic.name, id, partitions)
+            PerTopic {
+                name: topic.name,
+                id,
+                partitions,
+            }
         })
         .collect();
     Progress {
@@ -192,7 +203,7 @@ impl Progress {
     fn states(&self) -> impl Iterator<Item = &State> {
         self.topics
             .iter()
-            .flat_map(|(_, _, partitions)| partitions.iter().map(|(_, state)| state))
+            .flat_map(|topic| topic.partitions.iter().map(|(_, state)| state))
     }
 
     fn first_error(&self) -> Option<String> {
@@ -204,26 +215,35 @@ impl Progress {
 
     /// Waits for the replicas. Partitions are waited for one after the other; all of them share one deadline.
     async fn settle(self) -> Settled {
-        let deadline = self.deadline;
         let mut topics = Vec::with_capacity(self.topics.len());
-        for (name, id, partitions) in self.topics {
-            let mut settled = Vec::with_capacity(partitions.len());
-            for (index, state) in partitions {
-                settled.push((index, state.settle(deadline).await));
+        for topic in self.topics {
+            let mut partitions = Vec::with_capacity(topic.partitions.len());
+            for (index, state) in topic.partitions {
+                partitions.push((index, state.settle(self.deadline).await));
             }
-            topics.push((name, id, settled));
+            topics.push(PerTopic {
+                name: topic.name,
+                id: topic.id,
+                partitions,
+            });
         }
         Settled { topics }
     }
 
     /// The same when nothing is waited for.
     fn settled(self) -> Settled {
-        let topics = self.topics.into_iter().map(|(name, id, partitions)| {
-            let partitions = partitions.into_iter().map(|(index, state)| match state {
-                State::Done(result) => (index, result),
-                State::Waiting(..) => (index, Err(Refusal::Partition(ProduceError::TimedOut))),
-            });
-            (name, id, partitions.collect())
+        let done = |state| match state {
+            State::Done(result) => result,
+            State::Waiting(..) => Err(Refusal::Partition(ProduceError::TimedOut)),
+        };
+        let topics = self.topics.into_iter().map(|topic| PerTopic {
+            name: topic.name,
+            id: topic.id,
+            partitions: topic
+                .partitions
+                .into_iter()
+                .map(|(index, state)| (index, done(state)))
+                .collect(),
         });
         Settled {
             topics: topics.collect(),
@@ -254,10 +274,11 @@ impl Settled {
         let responses = self
             .topics
             .into_iter()
-            .map(|(name, topic_id, partitions)| TopicProduceResponse {
-                name,
-                topic_id: topic_id.0,
-                partition_responses: partitions
+            .map(|topic| TopicProduceResponse {
+                name: topic.name,
+                topic_id: topic.id.0,
+                partition_responses: topic
+                    .partitions
                     .into_iter()
                     .map(|(index, result)| match result {
                         Ok(appended) => success(index, &appended),
