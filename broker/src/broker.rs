@@ -7,17 +7,21 @@
 //! down: leave asked for and given → doors closed → followers and timers ended → logs closed → directories marked clean
 //! ```
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use kuorum_metadata::config_def::{self, ListenAddress};
 use kuorum_protocol::{DirectoryId, IncarnationId};
 use kuorum_storage::{Dir, Flusher, LogDirs, LogDirsError, RealDir};
 use kuorum_transport::tcp::{self, TcpListener};
 use kuorum_transport::{Clock, Server, ServerConfig};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -121,7 +125,30 @@ pub struct Broker {
     stop: CancellationToken,
     life: JoinHandle<()>,
     doors: TaskTracker,
-    tasks: TaskTracker,
+    tasks: Tasks,
+}
+
+/// The tasks without which a broker is none: when one of them panics, the process must not go on as if it had not.
+#[derive(Debug, Default)]
+struct Tasks {
+    tracker: TaskTracker,
+    failed: watch::Sender<Option<&'static str>>,
+}
+
+impl Tasks {
+    fn spawn(
+        &self,
+        what: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
+        let failed = self.failed.clone();
+        self.tracker.spawn(async move {
+            // Nothing the task was working on is looked at again.
+            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                failed.send_replace(Some(what));
+            }
+        })
+    }
 }
 
 /// The sockets, bound before anything that takes long.
@@ -142,10 +169,14 @@ impl Broker {
         let addresses = sockets.addresses()?;
 
         let stop = CancellationToken::new();
-        let tasks = TaskTracker::new();
+        let tasks = Tasks::default();
         let rooms = open_rooms(&config, &clock, log_dirs, &tasks, &stop)?;
         let (shut, doors) = (CancellationToken::new(), TaskTracker::new());
-        doors.spawn(http::serve(sockets.http, Arc::clone(&rooms), shut.clone()));
+        doors.spawn(http::serve(
+            sockets.http,
+            Arc::downgrade(&rooms),
+            shut.clone(),
+        ));
         let replicas = Arc::clone(&rooms.replicas);
         let opened = tokio::task::spawn_blocking(move || replicas.open_found())
             .await
@@ -154,7 +185,10 @@ impl Broker {
                 cause: error.to_string(),
             })?;
         let leave = CancellationToken::new();
-        let life = tokio::spawn(live(Arc::clone(&rooms), opened, leave.clone()));
+        let life = tasks.spawn(
+            "membership in the cluster",
+            live(Arc::clone(&rooms), opened, leave.clone()),
+        );
         for (socket, listener) in [(sockets.client, CLIENT), (sockets.internal, INTERNAL)] {
             doors.spawn(open_door(
                 Arc::clone(&rooms),
@@ -198,18 +232,25 @@ impl Broker {
         &self.rooms
     }
 
+    /// Ends when a part without which a broker is none has come to an end by itself, and says which.
+    pub async fn failed(&self) -> &'static str {
+        let mut failed = self.tasks.failed.subscribe();
+        let what = failed.wait_for(Option::is_some).await;
+        // The sender lives as long as this broker.
+        what.ok().and_then(|what| *what).unwrap_or("task")
+    }
+
     /// Leaves the cluster in good order: leaderships are handed over first, then the doors are closed, then the logs.
     pub async fn stop(self) {
         self.leave.cancel();
-        if self.life.await.is_err() {
-            tracing::error!("the broker left without the controllers' leave");
-        }
+        // Its failure, if there was one, has been said.
+        let _ = self.life.await;
         self.shut.cancel();
         self.doors.close();
         self.doors.wait().await;
         self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.tasks.tracker.close();
+        self.tasks.tracker.wait().await;
         let Some(rooms) = Arc::into_inner(self.rooms) else {
             tracing::warn!("somebody still uses the logs; they will be checked at the next start");
             return;
@@ -329,7 +370,7 @@ fn open_rooms(
     config: &Arc<BrokerConfig>,
     clock: &Clock,
     log_dirs: LogDirs<RealDir>,
-    tasks: &TaskTracker,
+    tasks: &Tasks,
     stop: &CancellationToken,
 ) -> Result<Arc<Rooms>, StartError> {
     let incarnation = IncarnationId(Uuid::from_u128(clock.random_u128()));
@@ -371,6 +412,7 @@ fn open_rooms(
         replica_lag_time_max: config.replica_lag_time_max,
     });
     tasks.spawn(
+        "metadata follower",
         MetadataFollower {
             controllers: controllers.clone(),
             cache: Arc::clone(&metadata),
@@ -379,25 +421,37 @@ fn open_rooms(
         }
         .run(stop.clone()),
     );
-    tasks.spawn(alter_partition::run(
-        proposals,
-        controllers.clone(),
-        Arc::clone(&membership),
-        stop.clone(),
-    ));
-    tasks.spawn(assign_directories::run(
-        placements,
-        controllers.clone(),
-        Arc::clone(&membership),
-        stop.clone(),
-    ));
-    tasks.spawn(log_maintenance::run(
-        Arc::clone(&replicas),
-        clock.clone(),
-        config.log_retention_check_interval,
-        stop.clone(),
-    ));
-    tasks.spawn(Arc::clone(&replicas).watch_failures(stop.clone()));
+    tasks.spawn(
+        "proposer of ISR changes",
+        alter_partition::run(
+            proposals,
+            controllers.clone(),
+            Arc::clone(&membership),
+            stop.clone(),
+        ),
+    );
+    tasks.spawn(
+        "reporter of placements",
+        assign_directories::run(
+            placements,
+            controllers.clone(),
+            Arc::clone(&membership),
+            stop.clone(),
+        ),
+    );
+    tasks.spawn(
+        "log maintenance",
+        log_maintenance::run(
+            Arc::clone(&replicas),
+            clock.clone(),
+            config.log_retention_check_interval,
+            stop.clone(),
+        ),
+    );
+    tasks.spawn(
+        "watch over failed disks",
+        Arc::clone(&replicas).watch_failures(stop.clone()),
+    );
     let producer_ids = Arc::new(ProducerIds::new(
         controllers.clone(),
         Arc::clone(&membership),

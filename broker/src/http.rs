@@ -1,7 +1,9 @@
 //! The broker's HTTP listener: whether it lives, whether it serves, its numbers, and what controllers ask about partitions.
 //! Law: reads only; a scrape is cheap; there are no secrets here.
 
-use std::sync::Arc;
+use std::future::IntoFuture;
+use std::sync::Weak;
+use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -16,23 +18,40 @@ use crate::context::Rooms;
 /// As Prometheus asks for it.
 const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// How long answers that have begun may take once the listener shuts down.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// The rooms, as long as they stand: a slow reader must not keep the logs from being closed.
+type Visit = State<Weak<Rooms>>;
+
 /// Serves until `shutdown`.
-pub async fn serve(socket: TcpListener, rooms: Arc<Rooms>, shutdown: CancellationToken) {
+pub async fn serve(socket: TcpListener, rooms: Weak<Rooms>, shutdown: CancellationToken) {
+    let closing = shutdown.clone();
     let server = axum::serve(socket, router(rooms))
-        .with_graceful_shutdown(async move { shutdown.cancelled().await });
-    if let Err(error) = server.await {
-        tracing::error!(%error, "the HTTP listener has failed");
+        .with_graceful_shutdown(async move { closing.cancelled().await });
+    tokio::select! {
+        ended = server.into_future() => {
+            if let Err(error) = ended {
+                tracing::error!(%error, "the HTTP listener has failed");
+            }
+        }
+        () = async { shutdown.cancelled().await; tokio::time::sleep(DRAIN).await } => {}
     }
 }
 
 /// The routes.
-pub fn router(rooms: Arc<Rooms>) -> Router {
+pub fn router(rooms: Weak<Rooms>) -> Router {
     Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/internal/v1/partitions", get(partitions))
         .with_state(rooms)
+}
+
+/// Said instead of an answer when the broker goes down.
+fn going_down() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "going down\n").into_response()
 }
 
 #[derive(Debug, Deserialize)]
@@ -42,7 +61,10 @@ struct ReadyQuery {
 }
 
 /// Ready when registered, in service, and following the metadata log. `?verbose` names each check, `?exclude=` leaves one out.
-async fn ready(State(rooms): State<Arc<Rooms>>, Query(query): Query<ReadyQuery>) -> Response {
+async fn ready(State(rooms): Visit, Query(query): Query<ReadyQuery>) -> Response {
+    let Some(rooms) = rooms.upgrade() else {
+        return going_down();
+    };
     let phase = rooms.membership.phase();
     let checks = [
         ("registered", phase.epoch.is_some()),
@@ -74,9 +96,12 @@ async fn ready(State(rooms): State<Arc<Rooms>>, Query(query): Query<ReadyQuery>)
     (status, text).into_response()
 }
 
-async fn metrics(State(rooms): State<Arc<Rooms>>) -> impl IntoResponse {
+async fn metrics(State(rooms): Visit) -> Response {
+    let Some(rooms) = rooms.upgrade() else {
+        return going_down();
+    };
     let text = rooms.metrics.scrape(&rooms);
-    ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text)
+    ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text).into_response()
 }
 
 #[derive(Debug, Deserialize)]
@@ -108,10 +133,10 @@ struct ReplicaReport {
 }
 
 /// The partitions this broker leads, of one topic or of all.
-async fn partitions(
-    State(rooms): State<Arc<Rooms>>,
-    Query(query): Query<PartitionsQuery>,
-) -> Json<Vec<PartitionReport>> {
+async fn partitions(State(rooms): Visit, Query(query): Query<PartitionsQuery>) -> Response {
+    let Some(rooms) = rooms.upgrade() else {
+        return going_down();
+    };
     let now = rooms.clock.now();
     let me = rooms.membership.id.0;
     let mut reports: Vec<PartitionReport> = rooms
@@ -156,5 +181,5 @@ async fn partitions(
         })
         .collect();
     reports.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
-    Json(reports)
+    Json(reports).into_response()
 }

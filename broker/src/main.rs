@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use kuorum_broker::broker::{self, Broker};
 use kuorum_broker::config;
@@ -118,6 +118,10 @@ async fn serve(values: kuorum_metadata::config_def::BrokerConfig) -> Result<()> 
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        what = broker.failed() => {
+            // What is in memory may not be what was agreed on: others take over, and a restart reads it anew.
+            bail!("the {what} has failed; the lines above say why. Start this broker again");
+        }
     }
     tracing::info!(node_id, "going down");
     tokio::select! {
