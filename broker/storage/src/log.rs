@@ -41,7 +41,6 @@ pub struct Known {
 }
 
 /// What an append did.
-#[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendInfo {
     /// Offset of the first record; the log's end if there was nothing to append.

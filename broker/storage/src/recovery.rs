@@ -305,7 +305,7 @@ impl<D: Dir> Recoverer<'_, D> {
 
     /// Opens the segments in order, until one does not follow the one before.
     fn open_segments(&mut self, entries: &[Entry]) -> io::Result<Vec<Segment<D>>> {
-        let bases = self.drop_below_start(bases(entries))?;
+        let bases = self.drop_below_start(&bases(entries))?;
         let mut list: Vec<Segment<D>> = Vec::new();
         for (at, base) in bases.iter().enumerate() {
             let expected = list.last().map_or(*base, |before| before.next);
@@ -334,7 +334,7 @@ impl<D: Dir> Recoverer<'_, D> {
     }
 
     /// Segments that lie below the start altogether were deleted once already.
-    fn drop_below_start(&mut self, bases: Vec<Offset>) -> io::Result<Vec<Offset>> {
+    fn drop_below_start(&mut self, bases: &[Offset]) -> io::Result<Vec<Offset>> {
         let below = bases
             .windows(2)
             .take_while(|pair| pair[1] <= self.known.log_start)

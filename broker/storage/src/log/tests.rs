@@ -967,7 +967,7 @@ impl Model {
     fn new(seed: u64) -> Self {
         let dir = SimDir::new(seed);
         let config = LogConfig {
-            preallocate: seed % 3 != 0,
+            preallocate: !seed.is_multiple_of(3),
             ..small_segments()
         };
         let log = Some(open(&dir, config.clone(), Known::default()).0);
@@ -1201,4 +1201,69 @@ fn a_log_that_is_reset_downwards_forgets_its_recovery_point() {
             model.run(&step);
         }
     }
+}
+
+/// The files that Kafka's tools would find, to the byte where the bytes are Kafka's.
+#[test]
+fn the_layout_on_disk() {
+    let dir = SimDir::new(1);
+    let mut log = fresh(&dir);
+    for at in 0..16 {
+        let mut batch = builder(2, 100, 1, 1_000 + at * 10).build().to_vec();
+        log.append_as_leader(&mut batch, LeaderEpoch(at as i32 / 10), now(1))
+            .unwrap();
+    }
+    let size = log.read(Offset(0), Offset(2), 1, true).unwrap().len() as u32;
+    let bytes = everything(&log);
+    log.close().unwrap();
+    let files = dir.subdirectory("t-0");
+    let names: Vec<String> = files
+        .list()
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "00000000000000000000.index",
+            "00000000000000000000.log",
+            "00000000000000000000.timeindex",
+            "00000000000000000014.index",
+            "00000000000000000014.log",
+            "00000000000000000014.snapshot",
+            "00000000000000000014.timeindex",
+            "00000000000000000028.index",
+            "00000000000000000028.log",
+            "00000000000000000028.snapshot",
+            "00000000000000000028.timeindex",
+            "00000000000000000032.snapshot",
+            "leader-epoch-checkpoint",
+        ]
+    );
+    let read = |name: &str| files.read_file(name).unwrap().unwrap();
+    let logs = [
+        "00000000000000000000.log",
+        "00000000000000000014.log",
+        "00000000000000000028.log",
+    ];
+    assert_eq!(
+        logs.map(read).concat(),
+        bytes,
+        "batches and nothing else, no reserved space"
+    );
+    // 279 bytes a batch, an entry every 200: each batch but the first, by its last offset and position.
+    let index: Vec<u8> = (1..7u32)
+        .flat_map(|at| [(at * 2 + 1).to_be_bytes(), (at * size).to_be_bytes()].concat())
+        .collect();
+    assert_eq!(read("00000000000000000000.index"), index);
+    let times: Vec<u8> = (1..7u32)
+        .flat_map(|at| {
+            let timestamp = i64::from(1_001 + at * 10).to_be_bytes();
+            [timestamp.as_slice(), &(at * 2 + 1).to_be_bytes()].concat()
+        })
+        .collect();
+    assert_eq!(read("00000000000000000000.timeindex"), times);
+    assert_eq!(read("leader-epoch-checkpoint"), b"0\n2\n0 0\n1 20\n");
+    assert_eq!(read("00000000000000000032.snapshot")[..6], *b"KUPS\0\x01");
 }
