@@ -3,9 +3,9 @@
 //! put together and carried. A partition whose disk is still flushing holds the others up for a moment at most.
 //!
 //! ```text
-//!            ┌── lane 0: Fetch of everyone who is ready, parked at the leader until there is something new
-//! one leader ┼── lane 1: Fetch of those who became ready meanwhile; answered sooner, so that they join the others
-//!            └── epochs: OffsetForLeaderEpoch, never parked
+//!            ┌── Fetch of everyone, parked at the leader until there is something new for anyone
+//! one leader ┼── Fetch of everyone again, when somebody became ready meanwhile: the leader then answers the other one at once
+//!            └── OffsetForLeaderEpoch, never parked
 //! ```
 
 use std::collections::HashMap;
@@ -42,14 +42,12 @@ use crate::replica_manager::{Hosted, Key};
 const FETCH_VERSION: i16 = 18;
 const EPOCHS_VERSION: i16 = 4;
 /// How long those that are ready wait for those whose flush is under way, so that one request carries them all.
-const HOLD: Duration = Duration::from_millis(5);
+const HOLD: Duration = Duration::from_millis(4);
 /// How often partitions that wait out an error are looked at again.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 /// Beyond the time a leader may park a request, how long its answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the second lane lets the leader park.
-const SECOND_LANE_WAIT: Duration = Duration::from_millis(100);
 /// Partitions in one request.
 const PARTITIONS_MOST: usize = 4000;
 
@@ -197,6 +195,7 @@ struct Asked {
 /// A request that has been sent, and what came of it.
 struct Returned {
     lane: usize,
+    number: u64,
     asked: Vec<Asked>,
     /// The connection, unless it is broken.
     connection: Option<Connection>,
@@ -224,8 +223,9 @@ struct LeaderFetcher {
     membership: Arc<Membership>,
     limits: FetchLimits,
     lanes: [Lane; 3],
-    /// Partitions a request is under way for, and the leader epoch it was sent in.
-    under_way: HashMap<Key, LeaderEpoch>,
+    /// The newest request that is under way for each partition, by number, and what it asks.
+    under_way: HashMap<Key, (u64, Asked)>,
+    next_number: u64,
     requests: FuturesUnordered<BoxFuture<'static, Returned>>,
     backoff: Backoff,
     /// Nobody is connected to before this.
@@ -255,6 +255,7 @@ impl LeaderFetcher {
             limits: fetchers.limits,
             lanes: Default::default(),
             under_way: HashMap::new(),
+            next_number: 0,
             requests: FuturesUnordered::new(),
             backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
             rest_until: None,
@@ -304,15 +305,32 @@ impl LeaderFetcher {
             return look_again;
         }
         self.held_since = None;
-        self.send(lane, wishes.fetches);
+        let everyone = self.with_those_parked(wishes.fetches);
+        self.send(lane, everyone);
         look_again
+    }
+
+    /// Those who are ready first, then everyone whose fetch is parked at the leader: the new request takes its place.
+    fn with_those_parked(&self, mut ready: Vec<Asked>) -> Vec<Asked> {
+        let partitions = self.shared.partitions.lock();
+        let parked = self.under_way.values().filter(|(_, asked)| {
+            let current = partitions.get(&asked.hosted.key());
+            matches!(asked.step, FollowerStep::Fetch { .. })
+                && current.is_some_and(|(_, epoch)| *epoch == asked.epoch)
+        });
+        let mut parked: Vec<Asked> = parked.map(|(_, asked)| asked.clone()).collect();
+        parked.sort_unstable_by_key(|asked| asked.hosted.key());
+        ready.extend(parked);
+        ready.truncate(PARTITIONS_MOST);
+        ready
     }
 
     fn wishes(&mut self, now: Now) -> Wishes {
         let mut wishes = Wishes::default();
         let partitions = self.shared.partitions.lock();
         for (key, (hosted, epoch)) in &*partitions {
-            if self.under_way.get(key) == Some(epoch) {
+            let sent_in = self.under_way.get(key).map(|(_, asked)| asked.epoch);
+            if sent_in == Some(*epoch) {
                 continue;
             }
             let (step, flushing) = hosted.with(|partition, _| {
@@ -355,8 +373,11 @@ impl LeaderFetcher {
     }
 
     fn send(&mut self, lane: usize, asked: Vec<Asked>) {
+        let number = self.next_number;
+        self.next_number += 1;
         for one in &asked {
-            self.under_way.insert(one.hosted.key(), one.epoch);
+            self.under_way
+                .insert(one.hosted.key(), (number, one.clone()));
         }
         let place = &mut self.lanes[lane];
         place.busy = true;
@@ -369,17 +390,14 @@ impl LeaderFetcher {
         let request = if lane == EPOCHS_LANE {
             Question::Epochs(self.epochs_request(&asked))
         } else {
-            let wait = if lane == 0 {
-                self.limits.wait_max
-            } else {
-                self.limits.wait_max.min(SECOND_LANE_WAIT)
-            };
+            let wait = self.limits.wait_max;
             Question::Fetch(self.fetch_request(&asked, wait), wait)
         };
         self.requests.push(Box::pin(async move {
             let (connection, answer) = ask(connection, &address, &client_id, request).await;
             Returned {
                 lane,
+                number,
                 asked,
                 connection,
                 answer,
@@ -470,6 +488,7 @@ impl LeaderFetcher {
     fn take(&mut self, returned: Returned) {
         let Returned {
             lane,
+            number,
             asked,
             connection,
             answer,
@@ -478,7 +497,10 @@ impl LeaderFetcher {
             busy: false,
             connection,
         };
-        let asked: Vec<Asked> = asked.into_iter().filter(|one| self.settle(one)).collect();
+        let asked: Vec<Asked> = asked
+            .into_iter()
+            .filter(|one| self.settle(number, one))
+            .collect();
         match answer {
             Ok(Answer::Fetched(response)) => {
                 self.backoff.reset();
@@ -500,10 +522,15 @@ impl LeaderFetcher {
         }
     }
 
-    /// The request for this partition has ended; `false` if the partition has begun anew or moved on since.
-    fn settle(&mut self, one: &Asked) -> bool {
+    /// Request `number` has ended for this partition; `false` if the partition has begun anew or moved on since.
+    fn settle(&mut self, number: u64, one: &Asked) -> bool {
         let key = one.hosted.key();
-        if self.under_way.get(&key) == Some(&one.epoch) {
+        // A later request that asks the same goes on.
+        if self
+            .under_way
+            .get(&key)
+            .is_some_and(|(newest, _)| *newest == number)
+        {
             self.under_way.remove(&key);
         }
         self.shared
@@ -513,7 +540,7 @@ impl LeaderFetcher {
             .is_some_and(|(_, epoch)| *epoch == one.epoch)
     }
 
-    fn take_fetched(&self, asked: &[Asked], response: FetchResponse) {
+    fn take_fetched(&mut self, asked: &[Asked], response: FetchResponse) {
         if response.error_code != ErrorCode::None.code() {
             warn!(
                 leader = self.shared.leader.0,
@@ -534,8 +561,21 @@ impl LeaderFetcher {
             let FollowerStep::Fetch { ticket, .. } = one.step else {
                 continue;
             };
-            match answers.remove(&one.hosted.key()) {
-                Some(data) => self.take_partition(&one.hosted, &ticket, data),
+            let key = one.hosted.key();
+            match answers.remove(&key) {
+                Some(data) => {
+                    let is_news = data.error_code != ErrorCode::None.code()
+                        || data.diverging_epoch.end_offset >= 0
+                        || data
+                            .records
+                            .as_ref()
+                            .is_some_and(|records| !records.is_empty());
+                    if is_news {
+                        // A later request still asks what this answer has settled.
+                        self.under_way.remove(&key);
+                    }
+                    self.take_partition(&one.hosted, &ticket, data);
+                }
                 None => self.failed(&one.hosted, &ticket, FetchFailure::Retry),
             }
         }

@@ -196,6 +196,8 @@ pub struct ReplicaManager {
     tools: Tools,
     hands: Arc<Hands>,
     hosted: RwLock<HashMap<Key, Arc<Hosted>>>,
+    /// The newest fetch of each follower that is being answered here.
+    newest_fetches: Mutex<HashMap<BrokerId, Arc<Notify>>>,
     failures: Mutex<Option<mpsc::UnboundedReceiver<(DirectoryId, StorageFailure)>>>,
 }
 
@@ -223,6 +225,7 @@ impl ReplicaManager {
             tools,
             hands,
             hosted: RwLock::new(HashMap::new()),
+            newest_fetches: Mutex::new(HashMap::new()),
             failures: Mutex::new(Some(failed)),
         })
     }
@@ -250,6 +253,20 @@ impl ReplicaManager {
     /// The log directories.
     pub fn log_dirs(&self) -> &LogDirs<RealDir> {
         &self.tools.log_dirs
+    }
+
+    /// A fetch of follower `broker` begins here. An older one of the same follower that is still parked is to be answered
+    /// at once, because this one asks for its partitions too; when this one's turn comes, what is returned is notified.
+    pub fn fetch_begins(&self, broker: BrokerId) -> Arc<Notify> {
+        let newest = Arc::new(Notify::new());
+        let older = self
+            .newest_fetches
+            .lock()
+            .insert(broker, Arc::clone(&newest));
+        if let Some(older) = older {
+            older.notify_one();
+        }
+        newest
     }
 
     /// [`Hosted::with`].

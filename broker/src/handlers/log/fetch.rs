@@ -157,10 +157,16 @@ async fn read_until(
     limits: &Limits,
     deadline: Instant,
 ) -> Vec<Read> {
+    // A follower that asks again wants this answer now, whatever is in it.
+    let superseded = match asker.reader {
+        Reader::Replica { broker, .. } => Some(cx.replicas.fetch_begins(broker)),
+        Reader::Consumer { .. } => None,
+    };
+    let mut last_turn = false;
     loop {
         // A new one each turn: those it was left with by quiet partitions in the turn before are forgotten with it.
         let waiter = Arc::new(Notify::new());
-        let last_turn = Instant::now() >= deadline;
+        last_turn |= Instant::now() >= deadline;
         let interest = (!last_turn).then_some(&waiter);
         let (reads, bytes) = read_all(cx, plan, asker, limits, interest);
         let is_urgent = reads.iter().any(|read| match read {
@@ -172,7 +178,17 @@ async fn read_until(
         }
         // Dropped before the wait: a parked fetch holds no records.
         drop(reads);
-        let _ = timeout_at(deadline, waiter.notified()).await;
+        tokio::select! {
+            _ = timeout_at(deadline, waiter.notified()) => {}
+            () = notified(superseded.as_deref()) => last_turn = true,
+        }
+    }
+}
+
+async fn notified(waiter: Option<&Notify>) {
+    match waiter {
+        Some(waiter) => waiter.notified().await,
+        None => std::future::pending().await,
     }
 }
 
