@@ -1,5 +1,7 @@
 //! Stories of the client and two brokers that say what the story asks for: on real sockets, with real frames.
 
+#![allow(clippy::unwrap_used, reason = "a story that cannot go on has failed")]
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;

@@ -7,6 +7,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 use super::compression::Codec;
+pub use super::validate::{InvalidBatch, ProduceLimits, validate_produced};
 use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 use crate::time::Timestamp;
 
