@@ -1,1 +1,557 @@
-//! Stories of one replica, told through its public face.
+//! Stories of replicas, told through their public face, on simulated disks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kuorum_protocol::error_code::ErrorCode;
+use kuorum_protocol::record::{BatchBuilder, Codec};
+use kuorum_protocol::{ProducerEpoch, ProducerId, Sequence};
+use kuorum_replication::{IsrProposal, Standing};
+use kuorum_storage::{Known, SimDir};
+
+use super::*;
+
+const LAG: Duration = Duration::from_secs(30);
+
+fn now(seconds: u64) -> Now {
+    Now::default() + Duration::from_secs(seconds)
+}
+
+/// One replica, and a clock that only its stories move.
+struct Replica {
+    disk: SimDir,
+    it: Partition<SimDir, &'static str>,
+    seconds: u64,
+    completed: Vec<(&'static str, Option<ErrorCode>)>,
+    proposals: Vec<IsrProposal>,
+}
+
+impl Replica {
+    fn new(broker: i32, terms: Terms) -> Self {
+        let disk = SimDir::new(7);
+        let it = Self::open(&disk, broker, terms, Known::default());
+        Self {
+            disk,
+            it,
+            seconds: 1,
+            completed: Vec::new(),
+            proposals: Vec::new(),
+        }
+    }
+
+    fn open(
+        disk: &SimDir,
+        broker: i32,
+        terms: Terms,
+        known: Known,
+    ) -> Partition<SimDir, &'static str> {
+        let dir = disk.subdirectory("bank-transfers-0");
+        let (log, _) = Log::open(dir, LogConfig::default(), known, now(0)).unwrap();
+        let identity = Identity {
+            topic: "bank-transfers".into(),
+            topic_id: TopicId::default(),
+            index: 0,
+            me: BrokerId(broker),
+        };
+        Partition::new(identity, log, terms, known.high_watermark)
+    }
+
+    fn step<R>(
+        &mut self,
+        act: impl FnOnce(&mut Partition<SimDir, &'static str>, Now, &mut Effects<&'static str>) -> R,
+    ) -> (R, Effects<&'static str>) {
+        let mut fx = Effects::default();
+        let result = act(&mut self.it, now(self.seconds), &mut fx);
+        self.completed.extend(
+            fx.completed
+                .drain(..)
+                .map(|(token, result)| (token, result.err().map(|error| ErrorCode::from(&error)))),
+        );
+        self.proposals.extend(fx.propose_isr.take());
+        (result, fx)
+    }
+
+    fn lead(&mut self, epoch: i32, partition_epoch: i32, isr: &[i32]) {
+        let me = self.it.identity().me.0;
+        let assignment = assignment(Some(me), epoch, partition_epoch, isr);
+        self.step(|it, now, fx| it.apply(&assignment, now, fx));
+    }
+
+    fn follow(&mut self, leader: i32, epoch: i32, partition_epoch: i32) {
+        let assignment = assignment(Some(leader), epoch, partition_epoch, &[1, 2, 3]);
+        self.step(|it, now, fx| it.apply(&assignment, now, fx));
+    }
+
+    fn append(&mut self, values: usize) -> Result<Appended, ProduceError> {
+        self.append_as(values, None).0
+    }
+
+    fn append_as(
+        &mut self,
+        values: usize,
+        sequence: Option<i32>,
+    ) -> (Result<Appended, ProduceError>, Effects<&'static str>) {
+        let batch = batch(values, sequence);
+        self.step(|it, now, fx| {
+            it.admit(Acks::All)?;
+            it.append(&mut batch.to_vec(), now, fx)
+        })
+    }
+
+    fn park(&mut self, until: Offset, seconds: u64, token: &'static str) {
+        let deadline = now(seconds).monotonic;
+        self.step(|it, _, fx| it.park(until, deadline, token, fx));
+    }
+
+    fn flush(&mut self) {
+        while let Some(job) = self.it.begin_flush() {
+            let result = job.run();
+            self.step(|it, now, fx| it.finish_flush(job, result, now, fx));
+        }
+    }
+
+    fn fetch_as(&mut self, broker: i32, from: i64) -> Result<ReadOutcome, ReadError> {
+        let spec = ReadSpec {
+            reader: Reader::Replica {
+                broker: BrokerId(broker),
+                broker_epoch: BrokerEpoch(100 + i64::from(broker)),
+            },
+            ..consume(from)
+        };
+        self.read(spec)
+    }
+
+    fn read(&mut self, spec: ReadSpec) -> Result<ReadOutcome, ReadError> {
+        self.step(|it, now, fx| it.read(spec, now, fx)).0
+    }
+
+    fn code(&mut self, spec: ReadSpec) -> Option<ErrorCode> {
+        self.read(spec).err().map(|error| ErrorCode::from(&error))
+    }
+}
+
+fn consume(from: i64) -> ReadSpec {
+    ReadSpec {
+        from: Offset(from),
+        max_bytes: 1 << 20,
+        at_least_one: true,
+        current_leader_epoch: None,
+        last_fetched_epoch: None,
+        reader: Reader::Consumer {
+            isolation: Isolation::ReadUncommitted,
+        },
+    }
+}
+
+fn batch(values: usize, sequence: Option<i32>) -> Bytes {
+    let mut builder = BatchBuilder::new(Codec::None);
+    if let Some(sequence) = sequence {
+        builder = builder.producer(ProducerId(9999), ProducerEpoch(0), Sequence(sequence));
+    }
+    for _ in 0..values {
+        builder = builder.push(now(0).wall, None, Some(b"Rp1,000,000"), &[]);
+    }
+    builder.build()
+}
+
+fn assignment(leader: Option<i32>, epoch: i32, partition_epoch: i32, isr: &[i32]) -> Assignment {
+    let standing: BTreeMap<BrokerId, Standing> = (1..=3)
+        .map(|id| {
+            let standing = Standing {
+                broker_epoch: BrokerEpoch(100 + i64::from(id)),
+                may_join: true,
+            };
+            (BrokerId(id), standing)
+        })
+        .collect();
+    Assignment {
+        leader: leader.map(BrokerId),
+        leader_epoch: LeaderEpoch(epoch),
+        partition_epoch: PartitionEpoch(partition_epoch),
+        replicas: vec![BrokerId(1), BrokerId(2), BrokerId(3)],
+        isr: isr.iter().map(|id| BrokerId(*id)).collect(),
+        last_unclean_epoch: None,
+        standing,
+    }
+}
+
+fn terms(min_isr: usize) -> Terms {
+    Terms {
+        min_insync_replicas: min_isr,
+        replica_lag_time_max: LAG,
+        ..Terms::default()
+    }
+}
+
+/// Lets `follower` ask `leader` once, whatever it wants to know.
+fn exchange(leader: &mut Replica, follower: &mut Replica) {
+    let at = now(follower.seconds);
+    let me = follower.it.identity().me;
+    match follower.it.next_step(at) {
+        FollowerStep::EpochEnd {
+            epoch,
+            current_leader_epoch,
+            ticket,
+            ..
+        } => {
+            let answer = leader
+                .it
+                .end_offset_for_epoch(Some(current_leader_epoch), epoch)
+                .unwrap();
+            follower.step(|it, now, fx| it.on_epoch_end(&ticket, answer, now, fx));
+        }
+        FollowerStep::Fetch {
+            offset,
+            last_fetched_epoch,
+            current_leader_epoch,
+            ticket,
+            ..
+        } => {
+            let spec = ReadSpec {
+                current_leader_epoch: Some(current_leader_epoch),
+                last_fetched_epoch,
+                reader: Reader::Replica {
+                    broker: me,
+                    broker_epoch: BrokerEpoch(100 + i64::from(me.0)),
+                },
+                ..consume(offset.0)
+            };
+            match leader.read(spec) {
+                Ok(outcome) => {
+                    let fetched = Fetched {
+                        records: outcome.records,
+                        high_watermark: outcome.high_watermark,
+                        log_start: outcome.log_start,
+                        diverging: outcome.diverging,
+                    };
+                    follower.step(|it, now, fx| it.on_fetched(&ticket, &fetched, now, fx));
+                }
+                Err(error) => {
+                    let start = match error {
+                        ReadError::OffsetOutOfRange { log_start, .. } => Some(log_start),
+                        _ => None,
+                    };
+                    let code = ErrorCode::from(&error).code();
+                    let failure = FetchFailure::from_error(code, start);
+                    follower.step(|it, now, fx| it.on_fetch_error(&ticket, failure, now, fx));
+                }
+            }
+        }
+        FollowerStep::Nothing => {}
+    }
+    follower.flush();
+}
+
+#[test]
+fn acks_all_waits_for_flushed_replicas_and_not_longer() {
+    let mut leader = Replica::new(1, terms(2));
+    leader.lead(5, 1, &[1, 2]);
+    let appended = leader.append(3).unwrap();
+    assert_eq!(
+        (appended.base_offset, appended.until),
+        (Offset(0), Offset(3))
+    );
+    leader.park(appended.until, 60, "transfer");
+    leader.fetch_as(2, 3).unwrap();
+    assert_eq!(
+        leader.it.high_watermark(),
+        Offset(0),
+        "the leader has not flushed"
+    );
+    assert!(leader.completed.is_empty());
+    leader.flush();
+    assert_eq!(leader.it.high_watermark(), Offset(3));
+    assert_eq!(leader.completed, vec![("transfer", None)]);
+}
+
+#[test]
+fn page_cache_durability_does_not_wait_for_the_disk() {
+    let terms = Terms {
+        durability: Durability::PageCache,
+        ..terms(2)
+    };
+    let mut leader = Replica::new(1, terms);
+    leader.lead(5, 1, &[1, 2]);
+    let (_, fx) = leader.append_as(1, None);
+    assert!(!fx.log_dirty, "nothing asks for a flush");
+    leader.fetch_as(2, 1).unwrap();
+    assert_eq!(leader.it.high_watermark(), Offset(1));
+}
+
+/// R4: the leader is deposed while a produce is pending.
+#[test]
+fn a_parked_produce_dies_with_its_epoch() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 1, &[1, 2]);
+    let appended = leader.append(1).unwrap();
+    leader.park(appended.until, 60, "transfer");
+    leader.flush();
+    leader.lead(7, 3, &[1, 2]);
+    assert_eq!(
+        leader.completed,
+        vec![("transfer", Some(ErrorCode::NotLeaderOrFollower))],
+        "even if the same broker leads again"
+    );
+    leader.fetch_as(2, 1).unwrap();
+    assert_eq!(leader.it.high_watermark(), Offset(1));
+    assert_eq!(leader.completed.len(), 1);
+}
+
+#[test]
+fn a_parked_produce_has_a_deadline() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 1, &[1, 2]);
+    let appended = leader.append(1).unwrap();
+    leader.park(appended.until, 10, "transfer");
+    leader.seconds = 9;
+    leader.step(|it, now, fx| it.tick(now, fx));
+    assert!(leader.completed.is_empty());
+    leader.seconds = 10;
+    leader.step(|it, now, fx| it.tick(now, fx));
+    assert_eq!(
+        leader.completed,
+        vec![("transfer", Some(ErrorCode::RequestTimedOut))]
+    );
+}
+
+#[test]
+fn a_duplicate_gets_its_first_offsets_and_still_waits() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 1, &[1, 2]);
+    let first = leader.append_as(2, Some(0)).0.unwrap();
+    let (again, fx) = leader.append_as(2, Some(0));
+    let again = again.unwrap();
+    assert!(again.duplicate && !fx.appended);
+    assert_eq!(
+        (again.base_offset, again.until),
+        (first.base_offset, first.until)
+    );
+    leader.park(again.until, 60, "again");
+    assert!(leader.completed.is_empty());
+    leader.flush();
+    leader.fetch_as(2, 2).unwrap();
+    assert_eq!(leader.completed, vec![("again", None)]);
+    let gap = leader.append_as(1, Some(7)).0.unwrap_err();
+    assert_eq!(ErrorCode::from(&gap), ErrorCode::OutOfOrderSequenceNumber);
+}
+
+#[test]
+fn too_few_in_sync_refuse_acks_all_before_anything_is_appended() {
+    let mut leader = Replica::new(1, terms(2));
+    leader.lead(5, 1, &[1]);
+    let refused = leader.append(1).unwrap_err();
+    assert_eq!(ErrorCode::from(&refused), ErrorCode::NotEnoughReplicas);
+    assert_eq!(leader.it.log().end_offset(), Offset(0));
+    assert!(leader.it.admit(Acks::Leader).is_ok());
+}
+
+#[test]
+fn read_rows() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 1, &[1, 2]);
+    leader.append(10).unwrap();
+    leader.append(10).unwrap();
+    leader.flush();
+    leader.fetch_as(2, 10).unwrap();
+    assert_eq!(leader.it.high_watermark(), Offset(10));
+    let with_epoch = |epoch: i32| ReadSpec {
+        current_leader_epoch: Some(LeaderEpoch(epoch)),
+        ..consume(0)
+    };
+    let rows = [
+        ("below the high watermark", consume(0), None, false),
+        ("at it", consume(10), None, true),
+        ("above it, in the log", consume(15), None, true),
+        ("at the log end", consume(20), None, true),
+        (
+            "beyond",
+            consume(21),
+            Some(ErrorCode::OffsetOutOfRange),
+            true,
+        ),
+        ("the right epoch", with_epoch(5), None, false),
+        (
+            "an older epoch",
+            with_epoch(4),
+            Some(ErrorCode::FencedLeaderEpoch),
+            true,
+        ),
+        (
+            "a newer epoch",
+            with_epoch(6),
+            Some(ErrorCode::UnknownLeaderEpoch),
+            true,
+        ),
+    ];
+    for (story, spec, code, empty) in rows {
+        match leader.read(spec) {
+            Ok(outcome) => {
+                assert_eq!(code, None, "{story}");
+                assert_eq!(outcome.records.is_empty(), empty, "{story}");
+            }
+            Err(error) => assert_eq!(Some(ErrorCode::from(&error)), code, "{story}"),
+        }
+    }
+    leader.follow(2, 6, 2);
+    assert_eq!(
+        leader.code(consume(0)),
+        Some(ErrorCode::NotLeaderOrFollower)
+    );
+    assert_eq!(
+        leader.code(with_epoch(5)),
+        Some(ErrorCode::FencedLeaderEpoch)
+    );
+}
+
+#[test]
+fn a_new_leader_does_not_tell_the_end_before_it_knows() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 1, &[1, 2]);
+    leader.append(4).unwrap();
+    leader.flush();
+    leader.lead(6, 2, &[1, 2]);
+    let reader = Reader::Consumer {
+        isolation: Isolation::ReadUncommitted,
+    };
+    let latest = |leader: &mut Replica| {
+        leader
+            .step(|it, _, fx| it.list_offset(OffsetQuery::Latest, None, reader, fx))
+            .0
+    };
+    let early = latest(&mut leader).unwrap_err();
+    assert_eq!(ErrorCode::from(&early), ErrorCode::OffsetNotAvailable);
+    leader.fetch_as(2, 4).unwrap();
+    let found = latest(&mut leader).unwrap().unwrap();
+    assert_eq!(
+        (found.offset, found.leader_epoch),
+        (Offset(4), LeaderEpoch(6))
+    );
+}
+
+#[test]
+fn a_follower_cuts_what_the_new_leader_never_had() {
+    let mut old = Replica::new(1, terms(1));
+    let mut new = Replica::new(2, terms(1));
+    old.lead(1, 1, &[1, 2]);
+    old.append(5).unwrap();
+    old.flush();
+    new.follow(1, 1, 1);
+    for _ in 0..4 {
+        exchange(&mut old, &mut new);
+    }
+    assert_eq!(new.it.log().end_offset(), Offset(5));
+    old.append(7).unwrap();
+    old.flush();
+    new.lead(2, 2, &[2]);
+    new.append(1).unwrap();
+    new.flush();
+    old.follow(2, 2, 2);
+    for _ in 0..6 {
+        old.seconds += 1;
+        exchange(&mut new, &mut old);
+    }
+    assert_eq!(old.it.log().end_offset(), Offset(6));
+    assert_eq!(
+        old.it.log().leader_epochs().entries(),
+        new.it.log().leader_epochs().entries()
+    );
+}
+
+/// KAFKA-13141: a divergence is no progress.
+#[test]
+fn a_diverging_fetch_tells_the_boundary_and_counts_for_nothing() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(1, 1, &[1, 2]);
+    leader.append(5).unwrap();
+    leader.lead(4, 2, &[1, 2]);
+    leader.append(5).unwrap();
+    leader.flush();
+    let spec = ReadSpec {
+        last_fetched_epoch: Some(LeaderEpoch(3)),
+        reader: Reader::Replica {
+            broker: BrokerId(2),
+            broker_epoch: BrokerEpoch(102),
+        },
+        ..consume(10)
+    };
+    let outcome = leader.read(spec).unwrap();
+    assert_eq!(outcome.diverging, Some((LeaderEpoch(1), Offset(5))));
+    assert!(outcome.records.is_empty());
+    assert_eq!(leader.it.high_watermark(), Offset(0));
+}
+
+#[test]
+fn a_follower_far_behind_starts_where_the_leader_does() {
+    let mut leader = Replica::new(1, terms(1));
+    let mut follower = Replica::new(2, terms(1));
+    leader.lead(1, 1, &[1]);
+    leader.append(5).unwrap();
+    leader.append(5).unwrap();
+    leader.flush();
+    leader
+        .step(|it, _, fx| it.delete_records(Some(Offset(5)), fx))
+        .0
+        .unwrap();
+    follower.follow(1, 1, 1);
+    for _ in 0..4 {
+        follower.seconds += 1;
+        exchange(&mut leader, &mut follower);
+    }
+    assert_eq!(follower.it.log().start_offset(), Offset(5));
+    assert_eq!(follower.it.log().end_offset(), Offset(10));
+    assert_eq!(follower.it.high_watermark(), Offset(10));
+    let beyond = leader.step(|it, _, fx| it.delete_records(Some(Offset(11)), fx));
+    assert_eq!(
+        beyond.0.err().map(|error| ErrorCode::from(&error)),
+        Some(ErrorCode::OffsetOutOfRange)
+    );
+}
+
+#[test]
+fn a_failed_sync_ends_everything_at_once() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 1, &[1]);
+    let appended = leader.append(1).unwrap();
+    leader.park(appended.until, 60, "transfer");
+    leader.disk.fail_next_sync();
+    let job = leader.it.begin_flush().unwrap();
+    let result = job.run();
+    assert!(result.is_err());
+    let ((), fx) = leader.step(|it, now, fx| it.finish_flush(job, result, now, fx));
+    assert!(fx.storage_failed.is_some());
+    assert_eq!(
+        leader.completed,
+        vec![("transfer", Some(ErrorCode::KafkaStorageError))]
+    );
+    let refused = leader.append(1).unwrap_err();
+    assert_eq!(ErrorCode::from(&refused), ErrorCode::KafkaStorageError);
+    assert_eq!(leader.code(consume(0)), Some(ErrorCode::KafkaStorageError));
+}
+
+#[test]
+fn a_restarted_leader_never_resumes_its_epoch() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 1, &[1]);
+    leader.append(1).unwrap();
+    leader.flush();
+    leader.disk.kill();
+    let known = Known {
+        high_watermark: Offset(1),
+        ..Known::default()
+    };
+    leader.it = Replica::open(&leader.disk, 1, terms(1), known);
+    leader.lead(5, 1, &[1]);
+    assert!(!leader.it.is_leader());
+    leader.lead(6, 2, &[1]);
+    assert!(leader.it.is_leader());
+    assert_eq!(leader.it.high_watermark(), Offset(1));
+}
+
+#[test]
+fn a_stale_assignment_is_ignored() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 3, &[1, 2]);
+    leader.follow(2, 4, 2);
+    assert!(leader.it.is_leader());
+    assert_eq!(leader.proposals, vec![]);
+}

@@ -1,0 +1,203 @@
+//! The weather: what goes wrong, when, and for how long.
+//! Law: nothing is done here that could excuse a loss. A disk is taken away only from a member whose place in the ISR
+//! somebody else can take.
+
+use std::time::Duration;
+
+use kuorum_protocol::{BrokerId, Offset};
+
+use super::network::Peer;
+use super::world::{Happening, World};
+
+impl World {
+    pub(super) fn plan_fault(&mut self) {
+        let every = self.plan.faults.every.as_micros() as u64;
+        let delay = self.between(every / 4, every * 2);
+        self.plan_in(delay, Happening::Fault);
+    }
+
+    /// Something goes wrong.
+    pub(super) fn fault(&mut self) {
+        if !self.rough {
+            return;
+        }
+        self.plan_fault();
+        let faults = self.plan.faults;
+        type Fault = fn(&mut World, BrokerId);
+        let kinds: [(usize, Fault); 11] = [
+            (faults.kill, World::kill),
+            (faults.power_cut, World::cut_power),
+            (faults.power_cut_everywhere, World::cut_power_everywhere),
+            (faults.pause, World::pause),
+            (faults.cut_link, World::cut_links),
+            (faults.disk, World::fail_disk),
+            (faults.wipe, World::take_disk),
+            (faults.controller, World::depose_controller),
+            (faults.preferred_election, World::elect_preferred),
+            (faults.delete_records, World::delete_records),
+            (faults.slow_feed, World::stop_feed),
+        ];
+        let total: usize = kinds.iter().map(|(weight, _)| weight).sum();
+        if total == 0 {
+            return;
+        }
+        let victim = self.victim();
+        let mut pick = self.random.below(total);
+        for (weight, fault) in kinds {
+            if pick < weight {
+                self.tally.faults += 1;
+                fault(self, victim);
+                return;
+            }
+            pick -= weight;
+        }
+    }
+
+    /// Leaders are hit more often than others.
+    fn victim(&mut self) -> BrokerId {
+        let leaders: Vec<BrokerId> = self
+            .partitions
+            .iter()
+            .filter_map(|(topic, index)| self.controller.image().partition(*topic, *index)?.leader)
+            .collect();
+        if !leaders.is_empty() && self.random.below(2) == 0 {
+            return leaders[self.random.below(leaders.len())];
+        }
+        BrokerId(1 + self.random.below(self.plan.brokers) as i32)
+    }
+
+    /// Sometimes faster than anybody notices, sometimes not.
+    fn restart_delay(&mut self) -> Duration {
+        match self.random.below(3) {
+            0 => self.between(2_000, 100_000),
+            1 => self.between(100_000, 1_000_000),
+            _ => self.between(1_000_000, 5_000_000),
+        }
+    }
+
+    fn kill(&mut self, victim: BrokerId) {
+        let restart = self.restart_delay();
+        self.end_process(victim, false, restart);
+    }
+
+    fn cut_power(&mut self, victim: BrokerId) {
+        let restart = self.restart_delay();
+        self.end_process(victim, true, restart);
+    }
+
+    fn cut_power_everywhere(&mut self, _: BrokerId) {
+        let all: Vec<BrokerId> = self.nodes.keys().copied().collect();
+        for broker in all {
+            let restart = self.restart_delay();
+            self.end_process(broker, true, restart);
+        }
+    }
+
+    fn pause(&mut self, victim: BrokerId) {
+        let span = self.restart_delay();
+        self.note(|| format!("broker {victim} stands still for {span:?}"));
+        let until = self.queue.elapsed() + span;
+        self.node(victim).pause_until(until);
+    }
+
+    fn cut_links(&mut self, victim: BrokerId) {
+        let span = self.restart_delay();
+        let me = Peer::Broker(victim);
+        let mut others: Vec<Peer> = self
+            .nodes
+            .keys()
+            .filter(|id| **id != victim)
+            .map(|id| Peer::Broker(*id))
+            .collect();
+        let whom = match self.random.below(4) {
+            // From one other broker.
+            0 => vec![others[self.random.below(others.len())]],
+            // From the brokers, not from the controllers.
+            1 => others,
+            // From the controllers only.
+            2 => vec![Peer::Controller],
+            // From all.
+            _ => {
+                others.push(Peer::Controller);
+                others
+            }
+        };
+        let direction = self.random.below(3);
+        self.note(|| {
+            format!("broker {victim} is cut off from {whom:?}, direction {direction}, for {span:?}")
+        });
+        for other in whom {
+            if direction != 0 {
+                self.network.cut(me, other);
+                self.plan_in(
+                    span,
+                    Happening::Mend {
+                        from: me,
+                        to: other,
+                    },
+                );
+            }
+            if direction != 1 {
+                self.network.cut(other, me);
+                self.plan_in(
+                    span,
+                    Happening::Mend {
+                        from: other,
+                        to: me,
+                    },
+                );
+            }
+        }
+    }
+
+    fn fail_disk(&mut self, victim: BrokerId) {
+        self.note(|| format!("broker {victim}: the next sync will fail"));
+        self.node(victim).disk.fail_next_sync();
+    }
+
+    fn take_disk(&mut self, victim: BrokerId) {
+        let nothing_lost = self.nodes.values().all(|node| node.lost.is_empty());
+        let replaceable = self.partitions.iter().all(|(topic, index)| {
+            self.controller
+                .image()
+                .partition(*topic, *index)
+                .is_some_and(|partition| {
+                    let others = partition.isr.iter().filter(|broker| **broker != victim);
+                    // Somebody alive and in sync must remain, or the partition would wait for a disk that is gone.
+                    others.filter(|broker| self.nodes[*broker].is_up()).count() > 0
+                })
+        });
+        if nothing_lost && replaceable && self.nodes[&victim].is_up() {
+            self.wipe(victim);
+        }
+    }
+
+    fn depose_controller(&mut self, _: BrokerId) {
+        self.note(|| "nobody is in office".to_owned());
+        self.controller.leave_office();
+        let delay = self.between(50_000, 1_500_000);
+        self.plan_in(delay, Happening::ControllerBack);
+    }
+
+    fn elect_preferred(&mut self, _: BrokerId) {
+        let now = self.now();
+        self.decided(|controller, random| controller.elect_preferred(random, now));
+    }
+
+    fn delete_records(&mut self, victim: BrokerId) {
+        for number in 0..self.partitions.len() {
+            let before = self.ledgers[number].end();
+            let until = Offset(self.random.below(before.0 as usize + 1) as i64);
+            self.with_partition(victim, number, |it, _, fx| {
+                let _ = it.delete_records(Some(until), fx);
+            });
+        }
+    }
+
+    fn stop_feed(&mut self, victim: BrokerId) {
+        let span = self.restart_delay();
+        self.note(|| format!("broker {victim} hears nothing of the metadata log for {span:?}"));
+        let until = self.queue.elapsed() + span;
+        self.node(victim).feed_stopped_until = until;
+    }
+}

@@ -1,0 +1,116 @@
+//! The seeded simulation: brokers' partitions, replication and the controllers' decisions, the very types that run in
+//! production, on simulated disks, under a simulated network and clock.
+//! Law: one thread, one queue, one seed. Nothing here reads a real clock or asks for real chance, so a seed replays a run
+//! event by event.
+//!
+//! A run has four acts: the cluster comes up; it is loaded and hurt; it heals and must come together again; it is
+//! left alone, probed, and compared record by record.
+
+mod broker;
+mod clients;
+mod controller;
+mod faults;
+mod network;
+mod plan;
+mod probes;
+mod queue;
+mod random;
+mod records;
+mod view;
+mod world;
+
+use std::fmt;
+
+use kuorum_replication::Mutation;
+
+use crate::checkers::Violation;
+
+pub use plan::Plan;
+pub use world::World;
+
+/// How a run is to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Keeps the last events, to print them with a violation.
+    pub trace: bool,
+    /// One rule switched off; only with the feature `mutations`.
+    pub without: Option<Mutation>,
+}
+
+/// What a run did, so that a report can show that it did something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub events: u64,
+    pub messages: u64,
+    pub acked: u64,
+    pub read: u64,
+    pub elections: u64,
+    pub isr_changes: u64,
+    pub truncations: u64,
+    pub faults: u64,
+    pub restarts: u64,
+}
+
+impl Tally {
+    /// Adds another run's numbers.
+    pub fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.messages += other.messages;
+        self.acked += other.acked;
+        self.read += other.read;
+        self.elections += other.elections;
+        self.isr_changes += other.isr_changes;
+        self.truncations += other.truncations;
+        self.faults += other.faults;
+        self.restarts += other.restarts;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} events, {} messages, {} acknowledged, {} read, {} elections, {} ISR changes, {} truncations, {} faults, {} restarts",
+            self.events,
+            self.messages,
+            self.acked,
+            self.read,
+            self.elections,
+            self.isr_changes,
+            self.truncations,
+            self.faults,
+            self.restarts
+        )
+    }
+}
+
+/// The end of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub seed: u64,
+    pub plan: String,
+    pub tally: Tally,
+    /// What the run came to, for comparing two runs of one seed.
+    pub digest: u64,
+    pub violation: Option<Violation>,
+    /// The last events before the end, with `Options::trace`.
+    pub trace: Vec<String>,
+}
+
+/// Runs one seed from beginning to end, or to its first violation.
+#[must_use]
+pub fn run(seed: u64, options: Options) -> Outcome {
+    let play = move || World::new(Plan::from_seed(seed), options).play();
+    #[cfg(feature = "mutations")]
+    {
+        kuorum_replication::mutation::without(options.without, play)
+    }
+    #[cfg(not(feature = "mutations"))]
+    {
+        assert!(
+            options.without.is_none(),
+            "rules can be switched off only with the feature `mutations`"
+        );
+        play()
+    }
+}

@@ -1,0 +1,164 @@
+//! Everything a seed decides before the first event: the cluster's shape, its settings, and how rough the weather is.
+//! Law: a plan follows from its seed alone.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::random::Random;
+use kuorum_replication::Durability;
+
+/// What one run is like.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub brokers: usize,
+    pub partitions: usize,
+    pub replication_factor: usize,
+    pub min_isr: usize,
+    pub durability: Durability,
+    pub segment_bytes: u64,
+    pub replica_lag_time_max: Duration,
+    pub session_timeout: Duration,
+    /// Producers for each partition; the first is idempotent, the others by turns.
+    pub producers: usize,
+    /// How long the cluster is hurt.
+    pub rough: Duration,
+    pub faults: Faults,
+    pub network: Network,
+}
+
+/// Which faults there are, each as a weight; 0 for none.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    /// Average time between two.
+    pub every: Duration,
+    pub kill: usize,
+    pub power_cut: usize,
+    pub power_cut_everywhere: usize,
+    pub pause: usize,
+    pub cut_link: usize,
+    pub disk: usize,
+    pub wipe: usize,
+    pub controller: usize,
+    pub preferred_election: usize,
+    pub delete_records: usize,
+    pub slow_feed: usize,
+}
+
+/// How messages travel while the cluster is hurt.
+#[derive(Clone, Copy, Debug)]
+pub struct Network {
+    /// Per thousand.
+    pub lost: usize,
+    /// Per thousand.
+    pub twice: usize,
+    /// Per thousand.
+    pub late: usize,
+    /// The longest a late one takes.
+    pub latest: Duration,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
+        let random = &mut Random::new(seed ^ 0x6b75_6f72_756d);
+        let brokers = pick(random, &[3, 3, 3, 4, 5]);
+        let replication_factor = pick(random, &[3, 3, 3, 2]).min(brokers);
+        let min_isr = match replication_factor {
+            2 => pick(random, &[1, 2]),
+            _ => pick(random, &[2, 2, 2, 1]),
+        };
+        let durability = pick(
+            random,
+            &[
+                Durability::Flushed,
+                Durability::Flushed,
+                Durability::PageCache,
+            ],
+        );
+        let flushed = durability == Durability::Flushed;
+        let calm_network = pick(random, &[true, false, false]);
+        // Swarm testing: each run leaves most faults out, so that those it has get far.
+        let mut maybe = |weight: usize| if random.below(2) == 0 { weight } else { 0 };
+        let faults = Faults {
+            every: Duration::from_millis(900),
+            kill: maybe(4),
+            power_cut: if flushed { maybe(4) } else { 0 },
+            power_cut_everywhere: if flushed { maybe(1) } else { 0 },
+            pause: maybe(4),
+            cut_link: maybe(4),
+            disk: if flushed { maybe(1) } else { 0 },
+            wipe: if min_isr > 1 { maybe(1) } else { 0 },
+            controller: maybe(1),
+            preferred_election: maybe(3),
+            delete_records: maybe(1),
+            slow_feed: maybe(3),
+        };
+        let faults = Faults {
+            every: pick(
+                random,
+                &[
+                    faults.every,
+                    Duration::from_millis(400),
+                    Duration::from_secs(2),
+                ],
+            ),
+            ..faults
+        };
+        let network = if calm_network {
+            Network {
+                lost: 0,
+                twice: 0,
+                late: 2,
+                latest: Duration::from_millis(100),
+            }
+        } else {
+            Network {
+                lost: pick(random, &[0, 5, 20, 60]),
+                twice: pick(random, &[0, 10, 50]),
+                late: pick(random, &[5, 30, 100]),
+                latest: Duration::from_millis(pick(random, &[50, 400, 2_500])),
+            }
+        };
+        Self {
+            seed,
+            brokers,
+            partitions: pick(random, &[1, 1, 2, 3]),
+            replication_factor,
+            min_isr,
+            durability,
+            segment_bytes: pick(random, &[1 << 11, 1 << 13, 1 << 20]),
+            replica_lag_time_max: Duration::from_millis(pick(random, &[600, 1_500, 3_000])),
+            session_timeout: Duration::from_millis(pick(random, &[900, 1_800])),
+            producers: pick(random, &[1, 2, 3]),
+            rough: Duration::from_secs(pick(random, &[8, 15, 25])),
+            faults,
+            network,
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} brokers, {} partitions, rf {} min {}, {:?}, lag {:?}, session {:?}, {:?} of {:?}, {:?}",
+            self.brokers,
+            self.partitions,
+            self.replication_factor,
+            self.min_isr,
+            self.durability,
+            self.replica_lag_time_max,
+            self.session_timeout,
+            self.rough,
+            self.faults,
+            self.network
+        )
+    }
+}
+
+/// One of `choices`.
+pub(super) fn pick<T: Copy>(random: &mut Random, choices: &[T]) -> T {
+    choices[random.below(choices.len())]
+}

@@ -1,0 +1,137 @@
+//! How things stand, as the checkers see it.
+
+use std::collections::BTreeMap;
+
+use kuorum_protocol::{BrokerId, Offset, PartitionIndex, TopicId};
+use kuorum_replication::Durability;
+
+use super::broker::{Hosted, Node};
+use super::controller::Controller;
+use super::plan::Plan;
+use super::records;
+use super::world::World;
+use crate::checkers::{Leading, Ledger, PartitionNumber, PartitionState, ReplicaState, State};
+
+/// Everything, with the records of every replica if asked for.
+pub(super) fn state_of<'a>(
+    plan: &Plan,
+    controller: &Controller,
+    nodes: &mut BTreeMap<BrokerId, Node>,
+    partitions: &[(TopicId, PartitionIndex)],
+    ledgers: &'a [Ledger],
+    with_records: bool,
+) -> State<'a> {
+    let partitions = partitions
+        .iter()
+        .enumerate()
+        .filter_map(|(number, (topic, index))| {
+            let decided = controller.image().partition(*topic, *index)?.clone();
+            let replicas = decided
+                .replicas
+                .iter()
+                .filter_map(|broker| replica(plan, &nodes[broker], number, with_records))
+                .collect();
+            Some(PartitionState {
+                number,
+                decided,
+                min_isr: plan.min_isr,
+                committed: &ledgers[number],
+                replicas,
+            })
+        })
+        .collect();
+    State { partitions }
+}
+
+/// One replica, living or not; `None` if the broker never had it.
+fn replica(
+    plan: &Plan,
+    node: &Node,
+    number: PartitionNumber,
+    with_records: bool,
+) -> Option<ReplicaState> {
+    let lost = node.lost.contains(&number);
+    let hosted = node
+        .process
+        .as_ref()
+        .and_then(|process| process.hosted.get(&number));
+    let Some(hosted) = hosted else {
+        return node.remains.get(&number).map(|remains| ReplicaState {
+            lost,
+            ..remains.clone()
+        });
+    };
+    let mut state = living(node.id, hosted, plan.durability);
+    state.lost = lost;
+    if with_records {
+        let log = hosted.partition.log();
+        state.records =
+            records::read_log(log, log.start_offset(), log.end_offset()).unwrap_or_default();
+    }
+    Some(state)
+}
+
+fn living(broker: BrokerId, hosted: &Hosted, durability: Durability) -> ReplicaState {
+    let log = hosted.partition.log();
+    ReplicaState {
+        broker,
+        alive: true,
+        lost: false,
+        log_start: log.start_offset(),
+        log_end: log.end_offset(),
+        durable_end: match durability {
+            Durability::Flushed => log.flushed_end(),
+            Durability::PageCache => log.end_offset(),
+        },
+        high_watermark: hosted.partition.high_watermark(),
+        epochs: log
+            .leader_epochs()
+            .entries()
+            .iter()
+            .map(|entry| (entry.epoch, entry.start))
+            .collect(),
+        leading: hosted.partition.leader().map(|leader| Leading {
+            leader_epoch: leader.leader_epoch(),
+            maximal: leader.isr().maximal(),
+            pending: leader.isr().is_pending(),
+            isr: leader.isr().committed().clone(),
+            partition_epoch: leader.partition_epoch(),
+        }),
+        records: Vec::new(),
+    }
+}
+
+/// What will be left of the replicas of a process that is about to end.
+pub(super) fn remains(node: &Node, power_cut: bool) -> BTreeMap<PartitionNumber, ReplicaState> {
+    let Some(process) = &node.process else {
+        return BTreeMap::new();
+    };
+    process
+        .hosted
+        .iter()
+        .map(|(number, hosted)| {
+            let mut state = living(node.id, hosted, Durability::Flushed);
+            if power_cut {
+                state.log_end = state.durable_end;
+            } else {
+                state.durable_end = state.log_end;
+            }
+            state.alive = false;
+            state.leading = None;
+            (*number, state)
+        })
+        .collect()
+}
+
+impl World {
+    /// How many replicas have everything below `end`, as durably as it counts. One whose disk was taken away counts:
+    /// it had it when it said so.
+    pub(super) fn holders(&mut self, number: PartitionNumber, end: Offset) -> usize {
+        let state = self.state(false);
+        state.partitions[number]
+            .replicas
+            .iter()
+            .filter(|replica| replica.lost || replica.durable_end >= end)
+            .count()
+    }
+}

@@ -1,0 +1,618 @@
+//! The world of one run: everything in it, what may happen next, and the four acts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::random::Random;
+use kuorum_protocol::{BrokerId, LeaderEpoch, Now, Offset, PartitionIndex, TopicId};
+use kuorum_replication::Ticket;
+
+use super::broker::Node;
+use super::clients::Clients;
+use super::controller::Controller;
+use super::network::{Envelope, Message, Network, Peer};
+use super::plan::Plan;
+use super::queue::Queue;
+use super::{Options, Outcome, Tally};
+use crate::checkers::{Checkers, Event, Ledger, PartitionNumber, converged};
+
+/// How long the cluster may take to come up, or to come together after everything is mended.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// How many of the last events a trace keeps.
+const TRACE_LENGTH: usize = 400;
+
+/// What may happen.
+#[derive(Debug)]
+pub(super) enum Happening {
+    Deliver(Envelope),
+    /// A process looks for something to fetch.
+    FetchPoll {
+        broker: BrokerId,
+        run: u64,
+    },
+    FetchTimeout {
+        broker: BrokerId,
+        run: u64,
+        partition: PartitionNumber,
+        request: u64,
+        ticket: Ticket,
+    },
+    FlushDone {
+        broker: BrokerId,
+        run: u64,
+        partition: PartitionNumber,
+    },
+    AlterTimeout {
+        broker: BrokerId,
+        run: u64,
+        partition: PartitionNumber,
+        number: u64,
+    },
+    Tick {
+        broker: BrokerId,
+        run: u64,
+    },
+    Register {
+        broker: BrokerId,
+        run: u64,
+    },
+    Heartbeat {
+        broker: BrokerId,
+        run: u64,
+    },
+    Feed {
+        broker: BrokerId,
+        run: u64,
+    },
+    Checkpoint {
+        broker: BrokerId,
+        run: u64,
+    },
+    DiskDied {
+        broker: BrokerId,
+        run: u64,
+    },
+    Restart {
+        broker: BrokerId,
+        run: u64,
+    },
+    ConnectionLost {
+        broker: BrokerId,
+        run: u64,
+    },
+    ControllerTick,
+    ControllerBack,
+    Produce {
+        client: usize,
+    },
+    ProduceTimeout {
+        client: usize,
+        attempt: u64,
+    },
+    Consume {
+        client: usize,
+    },
+    Fault,
+    Mend {
+        from: Peer,
+        to: Peer,
+    },
+}
+
+/// One run.
+#[derive(Debug)]
+pub struct World {
+    pub(super) plan: Plan,
+    pub(super) queue: Queue<Happening>,
+    pub(super) random: Random,
+    pub(super) network: Network,
+    pub(super) controller: Controller,
+    pub(super) nodes: BTreeMap<BrokerId, Node>,
+    pub(super) clients: Clients,
+    /// The partitions of the one topic, by number; empty until it is created.
+    pub(super) partitions: Vec<(TopicId, PartitionIndex)>,
+    pub(super) ledgers: Vec<Ledger>,
+    pub(super) checkers: Checkers,
+    pub(super) tally: Tally,
+    /// Whether faults still happen.
+    pub(super) rough: bool,
+    digest: u64,
+    options: Options,
+    trace: VecDeque<String>,
+}
+
+impl World {
+    /// The world of a plan, before the first event.
+    #[must_use]
+    pub fn new(plan: Plan, options: Options) -> Self {
+        let queue = Queue::new();
+        let controller = Controller::new(&plan, queue.now());
+        let mut random = Random::new(plan.seed);
+        let nodes = (1..=plan.brokers as i32)
+            .map(|id| (BrokerId(id), Node::new(BrokerId(id), &mut random)))
+            .collect();
+        Self {
+            queue,
+            network: Network::new(plan.network),
+            controller,
+            nodes,
+            clients: Clients::new(&plan),
+            partitions: Vec::new(),
+            ledgers: Vec::new(),
+            checkers: Checkers::default(),
+            tally: Tally::default(),
+            rough: false,
+            digest: 0xcbf2_9ce4_8422_2325,
+            options,
+            trace: VecDeque::new(),
+            random,
+            plan,
+        }
+    }
+
+    /// Plays all four acts, or up to the first violation.
+    #[must_use]
+    pub fn play(mut self) -> Outcome {
+        let acts = [Self::come_up, Self::be_hurt, Self::heal, Self::be_probed];
+        for act in acts {
+            if self.checkers.found().is_none() {
+                act(&mut self);
+            }
+        }
+        Outcome {
+            seed: self.plan.seed,
+            plan: self.plan.to_string(),
+            tally: self.tally,
+            digest: self.digest,
+            violation: self.checkers.found().cloned(),
+            trace: self.trace.into(),
+        }
+    }
+
+    /// Act one: brokers register, the topic is created, replication begins.
+    fn come_up(&mut self) {
+        let brokers: Vec<BrokerId> = self.nodes.keys().copied().collect();
+        for broker in brokers {
+            self.start_process(broker);
+        }
+        self.plan_in(Duration::from_millis(10), Happening::ControllerTick);
+        let up = self.run_until(PATIENCE, |world| {
+            let image = world.controller.image();
+            world.nodes.keys().all(|id| image.is_active(*id))
+        });
+        if !up {
+            return self.not_healed("the brokers did not come up".to_owned());
+        }
+        let now = self.now();
+        let random = &mut self.random;
+        if !self.controller.create_topic(&self.plan, random, now) {
+            return self.not_healed("the topic was refused".to_owned());
+        }
+        self.partitions = self
+            .controller
+            .image()
+            .partitions()
+            .map(|(topic, index, _)| (topic.id, index))
+            .collect();
+        self.ledgers = self.partitions.iter().map(|_| Ledger::default()).collect();
+        self.start_clients();
+        self.await_convergence("the topic did not come up");
+    }
+
+    /// Act two: load and faults.
+    fn be_hurt(&mut self) {
+        self.resume_producers();
+        self.rough = true;
+        self.network.set_rough(true);
+        self.plan_fault();
+        self.run_for(self.plan.rough);
+    }
+
+    /// Act three: everything is mended, and must come together.
+    fn heal(&mut self) {
+        self.rough = false;
+        self.network.set_rough(false);
+        self.network.mend_all();
+        let now = self.now();
+        if !self.controller.is_active() {
+            self.controller.take_office(now);
+            self.look();
+        }
+        let brokers: Vec<BrokerId> = self.nodes.keys().copied().collect();
+        for broker in brokers {
+            self.mend_node(broker);
+        }
+        self.run_for(Duration::from_secs(2));
+        self.await_convergence("the cluster did not heal");
+    }
+
+    /// Stops the producers and waits until all of them are answered and all replicas are alike.
+    pub(super) fn await_convergence(&mut self, otherwise: &str) {
+        self.clients.stop_producing();
+        let mut last = String::new();
+        let mut next_look = Duration::ZERO;
+        let together = self.run_until(PATIENCE, |world| {
+            if world.queue.elapsed() < next_look {
+                return false;
+            }
+            next_look = world.queue.elapsed() + Duration::from_millis(50);
+            if let Some(waiting) = world.clients.waiting() {
+                last = format!("a producer still waits: {waiting}");
+                return false;
+            }
+            match converged(&world.state(false)) {
+                Ok(()) => true,
+                Err(what) => {
+                    last = what;
+                    false
+                }
+            }
+        });
+        if !together && self.checkers.found().is_none() {
+            self.not_healed(format!("{otherwise}: {last}"));
+        }
+    }
+
+    pub(super) fn not_healed(&mut self, what: String) {
+        self.checkers.event(&Event::NotHealed { what });
+    }
+
+    /// Lets things happen for `span`.
+    pub(super) fn run_for(&mut self, span: Duration) {
+        self.run_until(span, |_| false);
+    }
+
+    /// Lets things happen until `done`, for `span` at most, or until a violation. Whether `done` was reached.
+    pub(super) fn run_until(
+        &mut self,
+        span: Duration,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> bool {
+        let until = self.queue.elapsed() + span;
+        loop {
+            if self.checkers.found().is_some() {
+                return false;
+            }
+            if done(self) {
+                return true;
+            }
+            let Some(happening) = self.queue.next(until) else {
+                return false;
+            };
+            self.tally.events += 1;
+            self.happen(happening);
+            if self.tally.events.is_multiple_of(97) {
+                self.look();
+            }
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        if let Some((broker, run)) = process_of(&happening) {
+            let node = &self.nodes[&broker];
+            if node.run() != run || !node.is_up() {
+                return; // that process is gone
+            }
+            if let Some(pause) = node.pause_left(self.queue.elapsed()) {
+                self.queue.plan(pause, happening);
+                return;
+            }
+        }
+        match happening {
+            Happening::Deliver(envelope) => self.deliver(envelope),
+            Happening::FetchPoll { broker, run } => {
+                let again = self.between(15_000, 35_000);
+                self.plan_in(again, Happening::FetchPoll { broker, run });
+                for partition in self.nodes[&broker].hosted() {
+                    self.fetch_now(broker, partition);
+                }
+            }
+            Happening::FetchTimeout {
+                broker,
+                partition,
+                request,
+                ticket,
+                ..
+            } => self.fetch_timed_out(broker, partition, request, &ticket),
+            Happening::FlushDone {
+                broker, partition, ..
+            } => self.flush_done(broker, partition),
+            Happening::AlterTimeout {
+                broker,
+                partition,
+                number,
+                ..
+            } => self.alter_timed_out(broker, partition, number),
+            Happening::Tick { broker, run } => {
+                self.plan_in(Duration::from_millis(20), Happening::Tick { broker, run });
+                for partition in self.nodes[&broker].hosted() {
+                    self.with_partition(broker, partition, |it, now, fx| it.tick(now, fx));
+                }
+            }
+            Happening::Register { broker, run } => self.register(broker, run),
+            Happening::Heartbeat { broker, run } => self.heartbeat(broker, run),
+            Happening::Feed { broker, run } => self.feed(broker, run),
+            Happening::Checkpoint { broker, run } => {
+                self.plan_in(
+                    Duration::from_millis(500),
+                    Happening::Checkpoint { broker, run },
+                );
+                self.node(broker).checkpoint();
+            }
+            Happening::DiskDied { broker, .. } => self.disk_died(broker),
+            Happening::Restart { broker, run } => {
+                let node = &self.nodes[&broker];
+                if node.run() == run && !node.is_up() {
+                    self.start_process(broker);
+                }
+            }
+            Happening::ConnectionLost { broker, run } => {
+                let now = self.now();
+                self.controller.connection_lost(broker, run, now);
+            }
+            Happening::ControllerTick => {
+                self.plan_in(Duration::from_millis(20), Happening::ControllerTick);
+                let now = self.now();
+                self.decided(|controller, _| controller.tick(now));
+            }
+            Happening::ControllerBack => {
+                let now = self.now();
+                if !self.controller.is_active() {
+                    self.note(|| "another controller takes office".to_owned());
+                    self.decided(|controller, _| controller.take_office(now));
+                }
+            }
+            Happening::Produce { client } => self.produce(client),
+            Happening::ProduceTimeout { client, attempt } => {
+                self.produce_timed_out(client, attempt)
+            }
+            Happening::Consume { client } => self.consume(client),
+            Happening::Fault => self.fault(),
+            Happening::Mend { from, to } => self.network.mend(from, to),
+        }
+    }
+
+    /// Lets the controllers decide something, and looks at what they decided.
+    pub(super) fn decided<R>(
+        &mut self,
+        decide: impl FnOnce(&mut Controller, &mut Random) -> R,
+    ) -> R {
+        let before = self.controller.image().clone();
+        let end = self.controller.end();
+        let result = decide(&mut self.controller, &mut self.random);
+        if self.controller.end() == end {
+            return result;
+        }
+        for (number, (topic, index)) in self.partitions.clone().into_iter().enumerate() {
+            let image = self.controller.image();
+            let (Some(old), Some(new)) = (
+                before.partition(topic, index).cloned(),
+                image.partition(topic, index).cloned(),
+            ) else {
+                continue;
+            };
+            if old.leader_epoch != new.leader_epoch {
+                self.tally.elections += 1;
+                let cause = self.controller.causes(end, topic, index);
+                self.note(|| {
+                    format!(
+                        "decided: partition {number} led by {:?} in epoch {}, ISR {:?} ({cause})",
+                        new.leader, new.leader_epoch, new.isr
+                    )
+                });
+            }
+            if old.isr != new.isr {
+                self.tally.isr_changes += 1;
+                let cause = self.controller.causes(end, topic, index);
+                self.note(|| {
+                    format!(
+                        "decided: partition {number} ISR {:?} -> {:?} ({cause})",
+                        old.isr, new.isr
+                    )
+                });
+                self.checkers.event(&Event::IsrChanged {
+                    partition: number,
+                    from: old.isr.clone(),
+                    to: new.isr.clone(),
+                    cause,
+                });
+            }
+        }
+        self.look();
+        result
+    }
+
+    /// Shows the checkers how things stand.
+    pub(super) fn look(&mut self) {
+        if self.partitions.is_empty() {
+            return;
+        }
+        let state = state_of(
+            &self.plan,
+            &self.controller,
+            &mut self.nodes,
+            &self.partitions,
+            &self.ledgers,
+            false,
+        );
+        self.checkers.state(&state);
+    }
+
+    /// Sends a message.
+    pub(super) fn send(&mut self, from: Peer, to: Peer, to_run: Option<u64>, message: Message) {
+        let envelope = Envelope {
+            from,
+            to,
+            to_run,
+            message,
+        };
+        for delay in self.network.arrivals(from, to, &mut self.random) {
+            self.tally.messages += 1;
+            self.queue.plan(delay, Happening::Deliver(envelope.clone()));
+        }
+    }
+
+    fn deliver(&mut self, envelope: Envelope) {
+        match envelope.to {
+            Peer::Broker(broker) => {
+                let node = &self.nodes[&broker];
+                if !node.is_up() || envelope.to_run.is_some_and(|run| run != node.run()) {
+                    return;
+                }
+                if let Some(pause) = node.pause_left(self.queue.elapsed()) {
+                    self.queue.plan(pause, Happening::Deliver(envelope));
+                    return;
+                }
+                self.broker_hears(broker, envelope.from, envelope.message);
+            }
+            Peer::Controller => self.controller_hears(envelope.from, envelope.message),
+            Peer::Client(client) => self.client_hears(client, envelope.message),
+        }
+    }
+
+    fn controller_hears(&mut self, from: Peer, message: Message) {
+        let Peer::Broker(broker) = from else {
+            return;
+        };
+        let now = self.now();
+        let answer = match message {
+            Message::Register { run, request } => {
+                let node = &self.nodes[&broker];
+                if node.run() != run || !node.is_up() {
+                    return; // its connection died with it
+                }
+                let broker_epoch = self.decided(|controller, _| controller.register(&request, now));
+                if broker_epoch.is_some() {
+                    self.node(broker).registered();
+                }
+                Some((run, Message::RegisterAnswer { broker_epoch }))
+            }
+            Message::Heartbeat { run, request } => {
+                let node = &self.nodes[&broker];
+                if node.run() != run || !node.is_up() {
+                    return;
+                }
+                let reply = self.decided(|controller, _| controller.heartbeat(run, &request, now));
+                if let Err(code) = reply {
+                    self.note(|| format!("broker {broker}: its heartbeat is refused, {code:?}"));
+                }
+                Some((run, Message::HeartbeatAnswer))
+            }
+            Message::Alter {
+                partition,
+                run,
+                broker_epoch,
+                proposal,
+            } => {
+                let place = self.partitions[partition];
+                let reply = self.decided(|controller, _| {
+                    controller.alter(broker, broker_epoch, place, &proposal)
+                });
+                let number = proposal.number;
+                Some((
+                    run,
+                    Message::AlterAnswer {
+                        partition,
+                        number,
+                        reply,
+                    },
+                ))
+            }
+            _ => None,
+        };
+        if let Some((run, answer)) = answer {
+            self.send(Peer::Controller, Peer::Broker(broker), Some(run), answer);
+        }
+    }
+
+    pub(super) fn now(&self) -> Now {
+        self.queue.now()
+    }
+
+    pub(super) fn plan_in(&mut self, delay: Duration, happening: Happening) {
+        self.queue.plan(delay, happening);
+    }
+
+    pub(super) fn node(&mut self, broker: BrokerId) -> &mut Node {
+        self.nodes
+            .get_mut(&broker)
+            .expect("every broker that is named is one of the plan's")
+    }
+
+    /// A random span between two, in microseconds.
+    pub(super) fn between(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_micros(from + self.random.below((to - from) as usize) as u64)
+    }
+
+    /// Notes what happens, for the trace and for the digest of the run.
+    pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
+        if !self.options.trace {
+            return;
+        }
+        if self.trace.len() == TRACE_LENGTH {
+            self.trace.pop_front();
+        }
+        let at = self.queue.elapsed();
+        self.trace
+            .push_back(format!("{:>10.6} {}", at.as_secs_f64(), what()));
+    }
+
+    /// Mixes something that happened into the digest of the run.
+    pub(super) fn digest(&mut self, parts: &[u64]) {
+        for part in parts {
+            self.digest = (self.digest ^ part).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// The epoch and end of everything visible, for probes.
+    pub(super) fn visible(
+        &self,
+        partition: PartitionNumber,
+    ) -> (Vec<(LeaderEpoch, Offset)>, Offset) {
+        let ledger = &self.ledgers[partition];
+        (ledger.epochs().to_vec(), ledger.end())
+    }
+
+    pub(super) fn state(&mut self, with_records: bool) -> crate::checkers::State<'_> {
+        state_of(
+            &self.plan,
+            &self.controller,
+            &mut self.nodes,
+            &self.partitions,
+            &self.ledgers,
+            with_records,
+        )
+    }
+
+    /// The last look, at every record.
+    pub(super) fn look_at_rest(&mut self) {
+        let state = state_of(
+            &self.plan,
+            &self.controller,
+            &mut self.nodes,
+            &self.partitions,
+            &self.ledgers,
+            true,
+        );
+        self.checkers.rest(&state);
+    }
+}
+
+use super::view::state_of;
+
+/// The process something happens to, if it happens to one.
+fn process_of(happening: &Happening) -> Option<(BrokerId, u64)> {
+    match happening {
+        Happening::FetchPoll { broker, run }
+        | Happening::FetchTimeout { broker, run, .. }
+        | Happening::FlushDone { broker, run, .. }
+        | Happening::AlterTimeout { broker, run, .. }
+        | Happening::Tick { broker, run }
+        | Happening::Register { broker, run }
+        | Happening::Heartbeat { broker, run }
+        | Happening::Feed { broker, run }
+        | Happening::Checkpoint { broker, run }
+        | Happening::DiskDied { broker, run } => Some((*broker, *run)),
+        _ => None,
+    }
+}
