@@ -392,7 +392,9 @@ async fn read(consumer: &mut Consumer, count: usize) -> Vec<i64> {
 #[tokio::test]
 async fn whatever_happens_on_the_way_a_record_is_there_once_and_in_order() {
     let refuse = Turn::Refuse;
-    let stories: [(&str, &[Turn], &[(i32, i32)]); 6] = [
+    // What happens, and every try as (broker, sequence).
+    type Story<'a> = (&'a str, &'a [Turn], &'a [(i32, i32)]);
+    let stories: [Story<'_>; 6] = [
         ("nothing", &[], &[(1, 0), (1, 1), (1, 2)]),
         (
             "a lost request",
@@ -512,6 +514,25 @@ async fn a_full_buffer_makes_send_wait_and_then_fail() {
     assert!(matches!(third, ProduceError::BufferFull(_)), "{third}");
     drop(producer);
     assert_eq!(first.await.unwrap_err(), ProduceError::Closed);
+}
+
+#[tokio::test]
+async fn a_full_buffer_ends_the_lingering() {
+    let stage = Stage::new(&[]).await;
+    let producer = stage.producer(&[
+        ("linger.ms", "60000"),
+        ("buffer.memory", "20000"),
+        ("batch.size", "16000"),
+    ]);
+    let record = || ProducerRecord::new(TOPIC, vec![0; 9000]);
+    let first = producer.send(record()).await.unwrap();
+    let second = producer.send(record()).await.unwrap();
+    let _third = tokio::time::timeout(PATIENCE, producer.send(record()))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(first.await.unwrap().offset, 0);
+    assert_eq!(second.await.unwrap().offset, 1);
 }
 
 #[tokio::test]

@@ -258,11 +258,18 @@ impl Producer {
                 })?,
         };
         let permits = u32::try_from(size).unwrap_or(u32::MAX);
-        let memory = Arc::clone(&shared.memory).acquire_many_owned(permits);
-        let memory = tokio::time::timeout_at(deadline, memory)
-            .await
-            .map_err(|_| ProduceError::BufferFull(begin.elapsed()))?
-            .map_err(|_| ProduceError::Closed)?;
+        let memory = match Arc::clone(&shared.memory).try_acquire_many_owned(permits) {
+            Ok(memory) => memory,
+            Err(_) => {
+                // What lingers holds the memory that is waited for.
+                self.hurry();
+                let memory = Arc::clone(&shared.memory).acquire_many_owned(permits);
+                tokio::time::timeout_at(deadline, memory)
+                    .await
+                    .map_err(|_| ProduceError::BufferFull(begin.elapsed()))?
+                    .map_err(|_| ProduceError::Closed)?
+            }
+        };
 
         let (reply, outcome) = oneshot::channel();
         let now = shared.clock.now();
@@ -311,11 +318,17 @@ impl Producer {
         enough.then(|| Arc::clone(topic))
     }
 
-    /// Sends everything taken so far without lingering, and waits until all of it has its outcome, whichever.
-    pub async fn flush(&self) {
+    /// Ends the lingering of everything taken so far; returns the place of the last of it.
+    fn hurry(&self) -> u64 {
         let up_to = self.shared.state.lock().core.last_place();
         self.shared.flush.fetch_max(up_to, Ordering::AcqRel);
         self.shared.wake.notify_one();
+        up_to
+    }
+
+    /// Sends everything taken so far without lingering, and waits until all of it has its outcome, whichever.
+    pub async fn flush(&self) {
+        let up_to = self.hurry();
         loop {
             let progress = self.shared.progress.notified();
             tokio::pin!(progress);
