@@ -83,7 +83,8 @@ pub trait DirFile: Send + Sync + Debug + 'static {
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Makes everything written to the file so far durable, and its length. Never call it again after an error.
     fn sync_data(&self) -> io::Result<()>;
-    /// Reserves space up to `len` and grows the file to it with zeros, so that a later sync need not.
+    /// Reserves space up to `len`, so that a later sync need not. The file stays as long as it is: whoever reads a log while it
+    /// is being written finds its last batch at the end.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
     /// Reads until `buf` is full or the file ends; how many bytes were read.
@@ -256,7 +257,7 @@ impl DirFile for RealFile {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, len)?;
+        rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, len)?;
         Ok(())
     }
 }

@@ -893,7 +893,8 @@ impl<D: Dir> Log<D> {
             .restart_with(Segment::create(&self.dir, base)?);
         self.dir.sync()?;
         self.names_dirty = false;
-        if std::mem::take(&mut self.own_name_dirty) {
+        // A flush under way may have taken it, and may never end.
+        if std::mem::take(&mut self.own_name_dirty) || self.flushing {
             self.dir.sync_parent()?;
         }
         Ok(())
