@@ -324,6 +324,7 @@ impl Active {
         } else if desk.flying.is_empty() && desk.queued.is_empty() {
             desk.ahead = MetadataImage::clone(&self.inner.quorum.image());
         }
+        tell(&self.inner.quorum.image(), desk.epoch, &group.records);
         for waiter in group.waiters {
             // Whoever waited may have given up.
             let _ = waiter.send(outcome.offset);
@@ -668,6 +669,66 @@ impl Desk {
             for record in &group.records {
                 self.ahead.apply(group.offset, record, &mut delta);
             }
+        }
+    }
+}
+
+/// Says in the log what has been applied, one line for each thing an operator may look for.
+fn tell(image: &MetadataImage, controller_epoch: ControllerEpoch, records: &[MetadataRecord]) {
+    for record in records {
+        match record {
+            MetadataRecord::BrokerRegistrationChange {
+                broker_id,
+                broker_epoch,
+                fenced,
+                in_controlled_shutdown,
+                ..
+            } => tracing::info!(
+                %controller_epoch, broker = %broker_id, %broker_epoch, ?fenced, ?in_controlled_shutdown,
+                "broker changed"
+            ),
+            MetadataRecord::UnregisterBroker {
+                broker_id,
+                broker_epoch,
+            } => tracing::info!(
+                %controller_epoch, broker = %broker_id, %broker_epoch, "broker unregistered"
+            ),
+            MetadataRecord::Topic { name, topic_id } => {
+                tracing::info!(%controller_epoch, topic = name, %topic_id, "topic created");
+            }
+            MetadataRecord::RemoveTopic { topic_id } => {
+                tracing::info!(%controller_epoch, %topic_id, "topic deleted");
+            }
+            MetadataRecord::PartitionChange(change)
+                if change.leader.is_some() || change.isr.is_some() =>
+            {
+                let topic = image
+                    .topic_by_id(change.topic_id)
+                    .map(|topic| topic.name.as_str());
+                let Some(now) = image.partition(change.topic_id, change.partition) else {
+                    continue;
+                };
+                let isr: Vec<i32> = now.isr.iter().map(|broker| broker.0).collect();
+                tracing::info!(
+                    %controller_epoch,
+                    topic,
+                    partition = change.partition,
+                    leader = now.leader.map(|leader| leader.0),
+                    leader_epoch = now.leader_epoch.0,
+                    partition_epoch = change.partition_epoch.0,
+                    ?isr,
+                    cause = change.cause,
+                    "partition changed"
+                );
+            }
+            MetadataRecord::Config {
+                resource,
+                name,
+                value,
+            } => tracing::info!(
+                %controller_epoch, ?resource, name, value, "configuration changed"
+            ),
+            _ => {}
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Three controllers: one is elected, decides, is lost, and the others go on.
 
-use std::time::Duration;
-
+use kuorum_controller::quorum::{
+    HEADER_FROM_DIRECTORY, HEADER_TO_DIRECTORY, PATH_VOTE, controller_name,
+};
 use kuorum_metadata::control::Command;
 use kuorum_metadata::control::CommandReply;
 use kuorum_metadata::control::command::CreateTopics;
 use kuorum_metadata::record::MetadataRecord;
 use kuorum_metadata::rpc::{
-    FeedLine, HeartbeatReply, PATH_COMMAND, PATH_GOODBYE, PATH_HEARTBEAT, PATH_REGISTER,
-    PATH_SESSION, RegisterReply, SessionRequest,
+    FeedLine, HEADER_CLUSTER_ID, HEADER_FROM, HEADER_TO, HEADER_VERSION, HeartbeatReply,
+    PATH_COMMAND, PATH_GOODBYE, PATH_HEARTBEAT, PATH_REGISTER, PATH_SESSION, RegisterReply,
+    SessionRequest, VERSION,
 };
 use kuorum_protocol::BrokerId;
 
@@ -218,20 +220,35 @@ async fn a_member_formatted_anew_gets_no_vote() {
     let active = cluster.active().await;
     cluster.join(1).await;
     let wiped = (1..=3).find(|id| *id != active).unwrap();
+    let former = cluster.running[&wiped].quorum().identity().directory_id;
     cluster.stop_one(wiped).await;
     let data = cluster.configs[&wiped].metadata_log_dir.clone();
     std::fs::remove_dir_all(&data).unwrap();
     kuorum_controller::identity::format(&data, crate::support::CLUSTER, wiped).unwrap();
     cluster.start_one(wiped).await;
-    // The other two go on; the wiped one is told nothing and stays without a membership.
+    // The other two go on.
     assert!(created(&cluster.create_topic("without-it", 1, 1).await));
-    tokio::time::timeout(Duration::from_secs(2), async {
-        while !cluster.running[&wiped].quorum().is_initialised() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await
-    .expect_err("a directory nobody knows is not a member");
+    // What is meant for its former self is refused, and what it says under its old number too.
+    let leader = cluster.active().await;
+    let directory = |id: u64| cluster.running[&id].quorum().identity().directory_id;
+    for (from, from_directory, to, to_directory) in [
+        (leader, directory(leader), wiped, former),
+        (wiped, directory(wiped), leader, directory(leader)),
+    ] {
+        let request = cluster
+            .client
+            .post(cluster.rpc_url(to, PATH_VOTE))
+            .header(HEADER_CLUSTER_ID, crate::support::CLUSTER)
+            .header(HEADER_FROM, controller_name(from))
+            .header(HEADER_TO, controller_name(to))
+            .header(HEADER_VERSION, VERSION)
+            .header(HEADER_FROM_DIRECTORY, from_directory.to_string())
+            .header(HEADER_TO_DIRECTORY, to_directory.to_string());
+        let response = request.body("{}").send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 403, "{from} to {to}");
+        assert!(response.text().await.unwrap().contains("formatted anew"));
+    }
+    assert!(!cluster.running[&wiped].quorum().is_initialised());
     for id in 1..=3 {
         cluster.stop_one(id).await;
     }

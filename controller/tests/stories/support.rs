@@ -103,13 +103,26 @@ impl Cluster {
     /// The controller in office, once there is one.
     pub async fn active(&self) -> u64 {
         let waiting = async {
+            let mut offices: Vec<_> = self
+                .running
+                .values()
+                .map(|one| one.active().watch())
+                .collect();
             loop {
-                for (id, controller) in &self.running {
-                    if controller.active().may_decide() {
-                        return *id;
-                    }
+                for office in &mut offices {
+                    office.mark_unchanged();
                 }
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                let decides = |one: &Controller| one.active().may_decide();
+                if let Some((id, _)) = self.running.iter().find(|(_, one)| decides(one)) {
+                    return *id;
+                }
+                // In office, or heard by a majority again: the latter is seen by the next look.
+                let changes = offices.iter_mut().map(|office| Box::pin(office.changed()));
+                let _ = tokio::time::timeout(
+                    Duration::from_millis(100),
+                    futures_util::future::select_all(changes),
+                )
+                .await;
             }
         };
         tokio::time::timeout(PATIENCE, waiting)
