@@ -2,5 +2,9 @@
 //! Law: a check compares what was promised with what is there, and knows nothing of how it came about.
 
 pub mod admin;
+pub mod checkers;
 pub mod cluster;
 pub mod history;
+pub mod sim;
+pub mod stories;
+pub mod workload;

@@ -1,8 +1,28 @@
 //! Metadata (3): which brokers there are, and who leads what.
 
+use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::message::message;
+use crate::message::{Message, message};
+use crate::wire::{Decoder, WireError};
+
+/// librdkafka (2.16 and before), asking for all topics in a flexible version, writes an array count of four bytes where a
+/// null takes one, so that three bytes follow the message it seems to be. Kafka ignores whatever follows; we ignore just this.
+const LIBRDKAFKA_LEFTOVER: usize = 3;
+
+/// Reads a request to its last byte, or to librdkafka's leftover.
+pub fn decode_request(version: i16, body: Bytes) -> Result<MetadataRequest, WireError> {
+    let mut input = Decoder::new(body);
+    let request = MetadataRequest::decode(version, &mut input)?;
+    match input.finish() {
+        Err(WireError::TrailingBytes(LIBRDKAFKA_LEFTOVER))
+            if version >= 9 && request.topics.is_none() =>
+        {
+            Ok(request)
+        }
+        end => end.map(|()| request),
+    }
+}
 
 /// "Not asked for" in the fields of authorized operations.
 pub const OPERATIONS_NOT_ASKED: i32 = i32::MIN;
@@ -90,5 +110,26 @@ message! {
         isr_nodes: Vec<i32> [0..],
         /// Which of the replicas are offline.
         offline_replicas: Vec<i32> [5..],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_topics_may_be_asked_for_with_a_count_of_four_bytes() {
+        // (version, body, whether it is read)
+        let rows: [(i16, &'static [u8], bool); 5] = [
+            (13, &[0, 1, 0, 0], true),
+            (13, &[0, 0, 0, 0, 1, 0, 0], true),
+            (13, &[0, 0, 0, 0, 1, 0], false),
+            (13, &[0, 0, 0, 0, 1, 0, 0, 0], false),
+            (13, &[1, 0, 0, 0, 1, 0, 0], false),
+        ];
+        for (version, body, read) in rows {
+            let request = decode_request(version, Bytes::from_static(body));
+            assert_eq!(request.is_ok(), read, "version {version}, {body:?}: {request:?}");
+        }
     }
 }

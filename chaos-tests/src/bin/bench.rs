@@ -1,0 +1,273 @@
+//! The end-to-end half of `make bench`: a real cluster of three nodes, each figure beside what this machine can do at most, measured in the
+//! same run. Usage: `bench DIRECTORY`; RDKAFKA_PERFORMANCE names librdkafka's producer, without which its rows are left out.
+#![allow(clippy::print_stdout)] // the table is this program's purpose
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use kuorum_chaos_tests::admin::Admin;
+use kuorum_chaos_tests::cluster::LocalCluster;
+use kuorum_chaos_tests::stories::KillTheLeader;
+
+const PORT_BASE: u16 = 28_092;
+const KIB: usize = 1024;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let folder = PathBuf::from(std::env::args().nth(1).context("usage: bench DIRECTORY")?);
+    let binaries = LocalCluster::built_binaries()?;
+    let limits = limits(&binaries, &folder)?;
+    row(
+        "this machine: one stream, three appends and three hops",
+        &format!("{:.0} MiB/s", limits["append-hop"]),
+        "",
+    );
+    row(
+        "this machine: one stream, three flushed appends",
+        &format!("{:.0} MiB/s", limits["flushed-append"]),
+        "",
+    );
+    row(
+        "this machine: one fdatasync of 4 KiB",
+        &format!("{:.3} ms", limits["fdatasync"]),
+        "",
+    );
+    row(
+        "this machine: one round trip over loopback",
+        &format!("{:.3} ms", limits["round-trip"]),
+        "",
+    );
+
+    let cluster = LocalCluster::at(folder.join("cluster"), PORT_BASE, &binaries).for_test();
+    cluster.clean()?;
+    let start = Instant::now();
+    cluster.up("")?;
+    row(
+        "six processes, from nothing to healthy",
+        &seconds(start.elapsed()),
+        "aim 2 s after their start",
+    );
+    row(
+        "resident memory of a broker, idle",
+        &memory(&cluster)?,
+        "aim 25 MB",
+    );
+
+    let admin = Admin::new(cluster.admin()?)?;
+    let bootstrap = cluster.bootstrap()?;
+    if let Ok(producer) = std::env::var("RDKAFKA_PERFORMANCE") {
+        let floor = limits["fdatasync"] + limits["round-trip"];
+        for (name, partitions, durability) in [
+            ("bench-cache", 12, "page.cache"),
+            ("bench-flushed", 12, "flushed"),
+            ("bench-one", 1, "flushed"),
+        ] {
+            admin
+                .create_topic(
+                    name,
+                    partitions,
+                    &[
+                        ("acks.durability", durability),
+                        ("min.insync.replicas", "2"),
+                    ],
+                )
+                .await?;
+        }
+        let load = Load {
+            producer,
+            bootstrap,
+        };
+        let share = |rate: f64, limit: &str| {
+            format!(
+                "{:.0} % of this machine's limit",
+                rate * 100.0 / limits[limit]
+            )
+        };
+        let rate = load.run("bench-cache", KIB, 1_000_000)?.megabytes;
+        row(
+            "acks=all, page.cache, 12 partitions, 1 KiB",
+            &format!("{rate:.0} MiB/s"),
+            &share(rate, "append-hop"),
+        );
+        let rate = load.run("bench-flushed", KIB, 500_000)?.megabytes;
+        row(
+            "acks=all, flushed, 12 partitions, 1 KiB",
+            &format!("{rate:.0} MiB/s"),
+            &share(rate, "flushed-append"),
+        );
+        row(
+            "acks=all, flushed, 12 partitions, 100 B",
+            &format!(
+                "{:.0} records/s",
+                load.run("bench-flushed", 100, 2_000_000)?.records
+            ),
+            "",
+        );
+        row(
+            "acks=all, flushed, 1 partition, 100 B",
+            &format!(
+                "{:.0} records/s",
+                load.run("bench-one", 100, 2_000_000)?.records
+            ),
+            "",
+        );
+        let median = load.latency("bench-one", &folder)?;
+        row(
+            "acks=all, flushed, 50 records/s: median",
+            &format!("{median:.3} ms"),
+            &format!("{:.1} × (one fdatasync + one round trip)", median / floor),
+        );
+    }
+
+    let start = Instant::now();
+    let mut made = tokio::task::JoinSet::new();
+    for worker in 0..8 {
+        let admin = admin.clone();
+        made.spawn(async move {
+            for i in (worker..1_000).step_by(8) {
+                admin.create_topic(&format!("many-{i:04}"), 1, &[]).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(worker) = made.join_next().await {
+        worker??;
+    }
+    row(
+        "1,000 topics created, each led",
+        &seconds(start.elapsed()),
+        "aim 5 s",
+    );
+    row(
+        "resident memory of a broker, 1,000 partitions",
+        &memory(&cluster)?,
+        "aim 80 MB",
+    );
+    drop(cluster);
+
+    let cluster = LocalCluster::at(folder.join("cluster"), PORT_BASE, &binaries).for_test();
+    cluster.clean()?;
+    cluster.up("")?;
+    let story = KillTheLeader {
+        rounds: 10,
+        rate: 500,
+        settle: Duration::from_secs(60),
+    };
+    let report = story.run(&cluster, |_| ()).await?;
+    if !report.holds() {
+        bail!("a promise was broken while measuring: {report}");
+    }
+    let mut times = report.until_next_write;
+    times.sort_unstable();
+    row(
+        "SIGKILL of the leader to the next acknowledged write, median of 10",
+        &seconds(times[times.len() / 2]),
+        "aim 1 s, at most 2 s",
+    );
+    Ok(())
+}
+
+fn row(what: &str, value: &str, beside: &str) {
+    println!("{what:<68} {value:>18}   {beside}");
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.2} s", duration.as_secs_f64())
+}
+
+fn limits(binaries: &Path, folder: &Path) -> Result<BTreeMap<String, f64>> {
+    let output = Command::new(binaries.join("limits"))
+        .arg(folder.join("limits"))
+        .output()?;
+    let text = String::from_utf8(output.stdout)?;
+    text.lines()
+        .map(|line| {
+            let mut words = line.split(' ');
+            let name = words.next().context("a limit has a name")?;
+            let value = words.next().context("a limit has a value")?.parse()?;
+            Ok((name.to_owned(), value))
+        })
+        .collect()
+}
+
+/// The largest of the three brokers.
+fn memory(cluster: &LocalCluster) -> Result<String> {
+    let mut largest = 0;
+    for id in 1..=3 {
+        let pid = std::fs::read_to_string(cluster.directory().join(format!("broker-{id}/pid")))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.trim()))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .context("no VmRSS")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
+        largest = largest.max(kib);
+    }
+    Ok(format!("{:.1} MB", largest as f64 * 1024.0 / 1e6))
+}
+
+/// librdkafka's own producer.
+struct Load {
+    producer: String,
+    bootstrap: String,
+}
+
+struct Throughput {
+    records: f64,
+    megabytes: f64,
+}
+
+impl Load {
+    fn command(&self, topic: &str, size: usize, count: u64) -> Command {
+        let mut command = Command::new(&self.producer);
+        command.args(["-P", "-t", topic, "-b", &self.bootstrap, "-a", "-1", "-q"]);
+        command.args(["-s", &size.to_string(), "-c", &count.to_string()]);
+        command.args([
+            "-X",
+            "linger.ms=5",
+            "-X",
+            "queue.buffering.max.messages=500000",
+        ]);
+        command
+    }
+
+    /// Writes `count` records of `size` bytes and waits for every acknowledgement.
+    fn run(&self, topic: &str, size: usize, count: u64) -> Result<Throughput> {
+        let start = Instant::now();
+        let output = self.command(topic, size, count).output()?;
+        let elapsed = start.elapsed().as_secs_f64();
+        if !output.status.success() {
+            bail!(
+                "rdkafka_performance: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(Throughput {
+            records: count as f64 / elapsed,
+            megabytes: (count * size as u64) as f64 / elapsed / (1 << 20) as f64,
+        })
+    }
+
+    /// The median time from handing a record over to its acknowledgement at 50 records a second, in milliseconds.
+    fn latency(&self, topic: &str, folder: &Path) -> Result<f64> {
+        let file = folder.join("latency.txt");
+        let mut command = self.command(topic, 100, 500);
+        command
+            .args(["-X", "linger.ms=0", "-r", "50", "-l", "-A"])
+            .arg(&file);
+        command.output()?;
+        let text = std::fs::read_to_string(&file)?;
+        let mut micros: Vec<f64> = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().last()?.parse().ok())
+            .collect();
+        micros.sort_by(f64::total_cmp);
+        let median = micros
+            .get(micros.len() / 2)
+            .context("no latencies were written")?;
+        Ok(median / 1e3)
+    }
+}

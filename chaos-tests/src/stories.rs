@@ -1,0 +1,247 @@
+//! What is done to a cluster of real processes, and what must be true afterwards.
+//! Law: a story waits for conditions, never for time to pass; it ends with the comparison of what was promised and what is there.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::admin::Admin;
+use crate::cluster::{LocalCluster, Process};
+use crate::history::{Verdict, judge};
+use crate::workload::{self, Progress, Stream};
+
+const TOPIC: &str = "bank-transfers";
+const PARTITIONS: i32 = 3;
+/// The orders all six are started again in: controllers are 0–2, brokers 3–5.
+const RESTART_ORDERS: [[usize; 6]; 3] =
+    [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [3, 0, 5, 2, 4, 1]];
+
+/// Kills the leader of partition 0 under a stream of acks=all writes, round after round; then kills all six processes at once.
+#[derive(Clone, Copy, Debug)]
+pub struct KillTheLeader {
+    pub rounds: u32,
+    /// Records a second.
+    pub rate: u64,
+    /// How long the cluster may take to be whole again after a round.
+    pub settle: Duration,
+}
+
+/// What such a story found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// After the rounds, and again after all six were killed at once.
+    pub verdicts: Vec<(String, Verdict)>,
+    /// From SIGKILL of the leader to the next acknowledged write anywhere in the topic that was sent after it.
+    pub until_next_write: Vec<Duration>,
+}
+
+impl Report {
+    /// Whether every comparison held.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.verdicts.iter().all(|(_, verdict)| verdict.holds())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (when, verdict) in &self.verdicts {
+            writeln!(f, "{when}:\n{verdict}")?;
+        }
+        let mut times = self.until_next_write.clone();
+        times.sort_unstable();
+        if let (Some(last), Some(median)) = (times.last(), times.get(times.len() / 2)) {
+            writeln!(
+                f,
+                "kill to next acknowledged write of the partition: median {} ms, longest {} ms, {} rounds",
+                median.as_millis(),
+                last.as_millis(),
+                times.len(),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl KillTheLeader {
+    /// Runs the story on a cluster that is up; says each step to `tell`.
+    ///
+    /// # Errors
+    /// When the cluster does not become whole again, or cannot be driven.
+    pub async fn run(self, cluster: &LocalCluster, tell: impl Fn(String)) -> Result<Report> {
+        let admin = Admin::new(cluster.admin()?)?;
+        let bootstrap = cluster.bootstrap()?;
+        admin
+            .create_topic(TOPIC, PARTITIONS, &[("min.insync.replicas", "2")])
+            .await?;
+        let progress = Progress::default();
+        let stream = Stream {
+            topic: TOPIC.to_owned(),
+            first: 0,
+            count: u64::MAX / 2,
+            rate: Some(self.rate),
+        };
+        let writer = tokio::spawn({
+            let (bootstrap, progress) = (bootstrap.clone(), progress.clone());
+            async move { workload::write(&bootstrap, stream, progress).await }
+        });
+        let mut until_next_write = Vec::new();
+        for round in 1..=self.rounds {
+            // A round begins in full flow.
+            let flowing = progress.acknowledged() + self.rate / 2;
+            admin
+                .wait_until(self.settle, "writes are flowing", async || {
+                    Ok(progress.acknowledged() >= flowing)
+                })
+                .await?;
+            let leader = admin
+                .partition(TOPIC, 0)
+                .await?
+                .leader
+                .context("partition 0 has no leader")?;
+            let killed = Instant::now();
+            cluster.kill(Process::Broker(leader))?;
+            admin
+                .wait_until(self.settle, "another broker leads", async || {
+                    Ok(admin
+                        .partition(TOPIC, 0)
+                        .await?
+                        .leader
+                        .is_some_and(|now| now != leader))
+                })
+                .await?;
+            let elected = killed.elapsed();
+            let sent = progress.sent();
+            admin
+                .wait_until(self.settle, "writes are acknowledged again", async || {
+                    Ok(progress.acknowledged() > sent)
+                })
+                .await?;
+            until_next_write.push(killed.elapsed());
+            cluster.start(Process::Broker(leader))?;
+            admin.wait_until_whole(TOPIC, self.settle).await?;
+            tell(format!(
+                "round {round}: killed broker {leader}; next leader after {} ms, acknowledged again after {} ms; whole after {} ms",
+                elected.as_millis(),
+                until_next_write
+                    .last()
+                    .copied()
+                    .unwrap_or_default()
+                    .as_millis(),
+                killed.elapsed().as_millis(),
+            ));
+        }
+        progress.stop();
+        let writes = writer.await??;
+        let mut verdicts = Vec::new();
+        let reads = workload::read_all(&bootstrap, TOPIC, PARTITIONS, &AtomicU64::new(0)).await?;
+        verdicts.push((
+            format!("after {} rounds", self.rounds),
+            judge(&writes, &reads),
+        ));
+        for order in RESTART_ORDERS {
+            kill_everything_and_restart(cluster, order)?;
+            admin.wait_until_whole(TOPIC, self.settle).await?;
+            tell(format!(
+                "killed all six at once, started again in the order {order:?}"
+            ));
+            let reads =
+                workload::read_all(&bootstrap, TOPIC, PARTITIONS, &AtomicU64::new(0)).await?;
+            verdicts.push((
+                format!("after everything was killed, restarted as {order:?}"),
+                judge(&writes, &reads),
+            ));
+        }
+        Ok(Report {
+            verdicts,
+            until_next_write,
+        })
+    }
+}
+
+/// Kills and pauses each controller in turn, the active one among them, under a stream of acks=all writes: producing must not notice.
+#[derive(Clone, Copy, Debug)]
+pub struct WithoutAController {
+    /// Records a second.
+    pub rate: u64,
+    /// How long anything may take.
+    pub settle: Duration,
+}
+
+impl WithoutAController {
+    /// Runs the story on a cluster that is up; says each step to `tell`. The verdict's longest pause is what it is about.
+    ///
+    /// # Errors
+    /// When writes stop for longer than `settle`, or the cluster cannot be driven.
+    pub async fn run(self, cluster: &LocalCluster, tell: impl Fn(String)) -> Result<Verdict> {
+        const TOPIC: &str = "without-a-controller";
+        let admin = Admin::new(cluster.admin()?)?;
+        let bootstrap = cluster.bootstrap()?;
+        admin
+            .create_topic(TOPIC, PARTITIONS, &[("min.insync.replicas", "2")])
+            .await?;
+        let progress = Progress::default();
+        let stream = Stream {
+            topic: TOPIC.to_owned(),
+            first: 0,
+            count: u64::MAX / 2,
+            rate: Some(self.rate),
+        };
+        let writer = tokio::spawn({
+            let (bootstrap, progress) = (bootstrap.clone(), progress.clone());
+            async move { workload::write(&bootstrap, stream, progress).await }
+        });
+        let flow = async || {
+            let enough = progress.acknowledged() + 2 * self.rate;
+            admin
+                .wait_until(self.settle, "writes are flowing", async || {
+                    Ok(progress.acknowledged() >= enough)
+                })
+                .await
+        };
+        flow().await?;
+        for id in 1..=3 {
+            let controller = Process::Controller(id);
+            cluster.kill(controller)?;
+            flow().await?;
+            cluster.start(controller)?;
+            flow().await?;
+            cluster.pause(controller)?;
+            let flowed = flow().await;
+            cluster.resume(controller)?;
+            flowed?;
+            flow().await?;
+            tell(format!(
+                "controller {id} was killed and restarted, paused and resumed"
+            ));
+        }
+        progress.stop();
+        let writes = writer.await??;
+        let reads = workload::read_all(&bootstrap, TOPIC, PARTITIONS, &AtomicU64::new(0)).await?;
+        Ok(judge(&writes, &reads))
+    }
+}
+
+/// SIGKILL of all six processes, then each is started again in the order given: controllers are 0–2, brokers 3–5.
+///
+/// # Errors
+/// When a process does not go or does not come back.
+pub fn kill_everything_and_restart(cluster: &LocalCluster, order: [usize; 6]) -> Result<()> {
+    let process = |i: usize| match i as i32 {
+        i @ 0..3 => Process::Controller(i + 1),
+        i => Process::Broker(i - 2),
+    };
+    std::thread::scope(|scope| {
+        let kills: Vec<_> = (0..6)
+            .map(|i| scope.spawn(move || cluster.kill(process(i))))
+            .collect();
+        kills
+            .into_iter()
+            .try_for_each(|kill| kill.join().expect("a thread that panicked is a bug"))
+    })?;
+    order
+        .into_iter()
+        .try_for_each(|i| cluster.start(process(i)))
+}
