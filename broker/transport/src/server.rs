@@ -257,7 +257,7 @@ async fn serve<S: Service>(
         End::Frame(error) => error.to_string(),
         End::Refused(why) => why,
     };
-    if let Some(unsaid) = shared.quiet.may_speak(address.ip(), Instant::now()) {
+    if let Some(unsaid) = shared.quiet.may_speak(address.ip(), &why, Instant::now()) {
         tracing::warn!(listener = %peer.listener, %address, unsaid, "connection closed: {why}");
     }
 }
