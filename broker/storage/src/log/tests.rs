@@ -1200,6 +1200,22 @@ fn a_log_that_is_reset_downwards_forgets_its_recovery_point() {
         ] {
             model.run(&step);
         }
+        // The same while a flush is under way that never ends.
+        let mut model = Model::new(seed);
+        for step in [
+            Step::Append {
+                records: 1,
+                size: 1,
+                producer: None,
+            },
+            Step::BeginFlush,
+            Step::Reset(100),
+            Step::Checkpoint,
+            Step::Reset(0),
+            Step::Crash,
+        ] {
+            model.run(&step);
+        }
     }
 }
 
