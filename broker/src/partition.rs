@@ -340,6 +340,9 @@ impl<D: Dir, T> Partition<D, T> {
                 }
                 _ => self.become_leader(assignment, now, fx),
             },
+            Some(_) | None
+                if mutation::off(Mutation::DeposedLeaderStays)
+                    && matches!(self.role, Role::Leader(_)) => {}
             Some(leader) if assignment.replicas.contains(&self.identity.me) => {
                 if same_epoch && matches!(self.role, Role::Follower(_)) {
                     self.known = assignment.clone();
@@ -445,7 +448,7 @@ impl<D: Dir, T> Partition<D, T> {
         self.log
             .leader_epochs()
             .latest()
-            .is_none_or(|latest| latest < epoch)
+            .is_none_or(|latest| latest < epoch || mutation::off(Mutation::RestartedLeaderResumes))
     }
 }
 
@@ -646,6 +649,9 @@ impl<D: Dir, T> Partition<D, T> {
         epoch: LeaderEpoch,
     ) -> Result<Option<(LeaderEpoch, Offset)>, ReadError> {
         self.check_leader(current_leader_epoch)?;
+        if mutation::off(Mutation::EpochsEndAtLogEnd) {
+            return Ok(Some((epoch, self.log.end_offset())));
+        }
         Ok(self.own_end_of(epoch))
     }
 
@@ -687,7 +693,8 @@ impl<D: Dir, T> Partition<D, T> {
             return Err(ReadError::Storage(failure.clone()));
         }
         let hint = self.leader_hint();
-        if let Some(epoch) = current.filter(|epoch| epoch.0 >= 0) {
+        let compared = current.filter(|epoch| epoch.0 >= 0);
+        if let Some(epoch) = compared.filter(|_| !mutation::off(Mutation::EpochsNotCompared)) {
             if epoch < hint.leader_epoch {
                 return Err(ReadError::FencedLeaderEpoch(hint));
             }
@@ -896,7 +903,7 @@ impl<D: Dir, T> Partition<D, T> {
             return;
         };
         let high_watermark = leader.high_watermark();
-        if high_watermark <= self.high_watermark {
+        if high_watermark <= self.high_watermark && !mutation::off(Mutation::HighWatermarkFalls) {
             return;
         }
         assert!(
@@ -1002,10 +1009,6 @@ impl<D: Dir, T> Partition<D, T> {
             let cut = follower.on_diverging(ticket, diverging, &view, |epoch| {
                 log.leader_epochs().end_offset_for(epoch, view.log_end)
             });
-            if mutation::off(Mutation::DivergenceCarriesHighWatermark) {
-                let shared = fetched.high_watermark.min(self.log.end_offset());
-                self.high_watermark = self.high_watermark.max(shared);
-            }
             self.cut(cut, now, fx);
             return;
         }
@@ -1036,6 +1039,9 @@ impl<D: Dir, T> Partition<D, T> {
         if high_watermark > self.high_watermark {
             self.high_watermark = high_watermark;
             fx.high_watermark_advanced = true;
+        }
+        if mutation::off(Mutation::AckOutlivesEpoch) {
+            self.release_waiters(fx);
         }
         let log_start = fetched.log_start.min(self.high_watermark);
         if log_start > self.log.start_offset()

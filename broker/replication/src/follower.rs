@@ -119,7 +119,11 @@ impl Follower {
     /// life fits.
     #[must_use]
     pub fn new(leader: BrokerId, leader_epoch: LeaderEpoch, generation: u64) -> Self {
-        let phase = if mutation::off(Mutation::NoTruncation) {
+        // The rule about divergence in a fetch shows only where nothing was compared before.
+        let by_fetching_alone = mutation::off(Mutation::NoTruncation)
+            || mutation::off(Mutation::NoTruncatingPhase)
+            || mutation::off(Mutation::DivergenceIsProgress);
+        let phase = if by_fetching_alone {
             Phase::Fetching
         } else {
             Phase::Truncating
@@ -178,7 +182,12 @@ impl Follower {
                     return FollowerStep::Nothing;
                 }
                 let last_fetched_epoch = match self.phase {
-                    Phase::Fetching if !mutation::off(Mutation::NoTruncation) => log.latest_epoch,
+                    Phase::Fetching
+                        if !mutation::off(Mutation::NoTruncation)
+                            && !mutation::off(Mutation::StaleAnswersAppended) =>
+                    {
+                        log.latest_epoch
+                    }
                     _ => None,
                 };
                 FollowerStep::Fetch {

@@ -81,7 +81,8 @@ impl FollowerProgress {
                 _ => None,
             }
         };
-        self.last_caught_up = self.last_caught_up.max(caught_up);
+        let nothing_new = self.log_end == Some(from) && mutation::off(Mutation::IdleFollowersLeave);
+        self.last_caught_up = self.last_caught_up.max(caught_up.filter(|_| !nothing_new));
         self.log_end = Some(from);
         self.last_fetch = Some(LastFetch {
             at: now,

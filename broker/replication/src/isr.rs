@@ -233,7 +233,9 @@ impl IsrState {
     /// The metadata image shows this ISR under this partition epoch. Older news is ignored; newer news settles
     /// whatever was pending. Returns whether anything changed.
     pub(crate) fn on_metadata(&mut self, isr: &Replicas, partition_epoch: PartitionEpoch) -> bool {
-        if partition_epoch <= self.partition_epoch {
+        if partition_epoch <= self.partition_epoch
+            || (self.isr.is_pending() && mutation::off(Mutation::MetadataSettlesNothing))
+        {
             return false;
         }
         self.settle(isr.clone(), partition_epoch);
@@ -263,11 +265,6 @@ impl IsrState {
             } => {
                 if decided_for != leader_epoch || partition_epoch < self.partition_epoch {
                     request.awaiting = Awaiting::Metadata;
-                    return false;
-                }
-                if partition_epoch == self.partition_epoch
-                    && mutation::off(Mutation::EqualEpochStaysPending)
-                {
                     return false;
                 }
                 // Equal: the controllers had it so already (KAFKA-12751).

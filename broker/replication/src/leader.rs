@@ -232,6 +232,7 @@ impl Leader {
         if let Some(standing) = self.standing.get(&broker)
             && broker_epoch != BrokerEpoch::UNKNOWN
             && broker_epoch < standing.broker_epoch
+            && !mutation::off(Mutation::JoinIgnoresBrokerEpoch)
         {
             return Err(FetchRefused::StaleBrokerEpoch);
         }
@@ -265,6 +266,9 @@ impl Leader {
             {
                 progress.restart(standing.broker_epoch);
             }
+        }
+        if mutation::off(Mutation::ShrinkForgetsHighWatermark) {
+            return Step::default();
         }
         self.stepped(now, None)
     }
@@ -422,7 +426,7 @@ impl Leader {
                 None => {}
             }
         }
-        if common <= self.high_watermark {
+        if common <= self.high_watermark && !mutation::off(Mutation::HighWatermarkFalls) {
             return false;
         }
         self.high_watermark = common;

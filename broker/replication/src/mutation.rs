@@ -26,12 +26,10 @@ pub enum Mutation {
     TruncateToHighWatermark,
     /// A fetch that is answered with a divergence still counts as progress (KAFKA-13141).
     DivergenceIsProgress,
-    /// A follower takes the high watermark from an answer that told it to cut (KAFKA-14704).
-    DivergenceCarriesHighWatermark,
     /// A follower appends whatever answer arrives, whichever request it belongs to.
     StaleAnswersAppended,
-    /// An accepted change whose partition epoch is already known stays pending (KAFKA-12751).
-    EqualEpochStaysPending,
+    /// Metadata does not settle a change whose reply was lost or refused (KAFKA-14144).
+    MetadataSettlesNothing,
     /// A proposal that was never answered is never sent again (KAFKA-14144).
     UnansweredIsForgotten,
     /// Only a recent fetch with new data keeps a follower in sync, so idle partitions flap (KAFKA-7152).
@@ -40,10 +38,50 @@ pub enum Mutation {
     ConsumersReadToLogEnd,
     /// A new leader forgets the high watermark it had as a follower and tells what it has at once.
     LatestBeforeEpochStart,
-    /// A leader appends for whoever asks, whatever epoch it has been told of.
-    DeposedLeaderAppends,
+    /// A leader goes on although it has been told of another.
+    DeposedLeaderStays,
+    /// A process that has just started takes up what the process before it led.
+    RestartedLeaderResumes,
+    /// The leader epoch a caller names is not looked at (before KIP-320).
+    EpochsNotCompared,
+    /// Every epoch is said to end where the log ends (KAFKA-6857).
+    EpochsEndAtLogEnd,
+    /// The high watermark is whatever everyone has, even if that is less than before.
+    HighWatermarkFalls,
+    /// Histories are compared by fetching alone. Safe: this is how Kafka does it since KIP-595.
+    NoTruncatingPhase,
     /// Out-of-sync followers are never removed.
     NeverShrinks,
+}
+
+impl Mutation {
+    /// Every rule.
+    pub const ALL: &'static [Self] = &[
+        Self::HighWatermarkIgnoresMaximalIsr,
+        Self::HighWatermarkIgnoresMinIsr,
+        Self::LeaderCountsUnflushed,
+        Self::FollowerReportsUnflushed,
+        Self::AckOutlivesEpoch,
+        Self::JoinBeforeEpochStart,
+        Self::JoinIgnoresBrokerEpoch,
+        Self::ShrinkForgetsHighWatermark,
+        Self::NoTruncation,
+        Self::TruncateToHighWatermark,
+        Self::DivergenceIsProgress,
+        Self::StaleAnswersAppended,
+        Self::MetadataSettlesNothing,
+        Self::UnansweredIsForgotten,
+        Self::IdleFollowersLeave,
+        Self::ConsumersReadToLogEnd,
+        Self::LatestBeforeEpochStart,
+        Self::DeposedLeaderStays,
+        Self::RestartedLeaderResumes,
+        Self::EpochsNotCompared,
+        Self::EpochsEndAtLogEnd,
+        Self::HighWatermarkFalls,
+        Self::NoTruncatingPhase,
+        Self::NeverShrinks,
+    ];
 }
 
 #[cfg(feature = "mutations")]

@@ -23,23 +23,49 @@ struct Arguments {
     /// Seeds at once; as many as there are processors if left out.
     #[arg(long)]
     threads: Option<usize>,
+    /// Switch one rule off, to see which property notices.
+    #[cfg(feature = "mutations")]
+    #[arg(long)]
+    without: Option<String>,
+}
+
+impl Arguments {
+    #[cfg(feature = "mutations")]
+    fn options(&self) -> Options {
+        let named = |name: &String| {
+            kuorum_replication::Mutation::ALL
+                .iter()
+                .copied()
+                .find(|rule| format!("{rule:?}") == *name)
+                .unwrap_or_else(|| panic!("no rule is called {name}"))
+        };
+        Options {
+            without: self.without.as_ref().map(named),
+            ..Options::default()
+        }
+    }
+
+    #[cfg(not(feature = "mutations"))]
+    fn options(&self) -> Options {
+        Options::default()
+    }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.seed {
-        Some(seed) => replay(seed),
+        Some(seed) => replay(seed, arguments.options()),
         None => search(&arguments),
     }
 }
 
 #[allow(clippy::print_stdout)]
-fn replay(seed: u64) -> ExitCode {
+fn replay(seed: u64, options: Options) -> ExitCode {
     let outcome = run(
         seed,
         Options {
             trace: true,
-            ..Options::default()
+            ..options
         },
     );
     for line in &outcome.trace {
@@ -83,7 +109,7 @@ fn search(arguments: &Arguments) -> ExitCode {
                     if seed >= end {
                         return;
                     }
-                    let outcome = run(seed, Options::default());
+                    let outcome = run(seed, arguments.options());
                     if let Ok(mut total) = total.lock() {
                         total.add(&outcome.tally);
                     }

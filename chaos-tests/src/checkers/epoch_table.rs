@@ -45,13 +45,15 @@ impl Checker for EpochTable {
                 "the current epoch ends at {end}, the log at {log_end}"
             )),
             (None, Ok(Some((_, end)))) => {
-                // Where the first visible record of a later epoch lies, as far as the log still reaches back.
+                // Where the first visible record of a later epoch lies, or where the log starts if that is later.
                 let next = epochs.iter().find(|(known, _)| known > asked);
+                let earliest = next
+                    .map_or(*committed_end, |(_, start)| *start)
+                    .min(*log_end);
                 let latest = next.map_or(*log_end, |(_, start)| *start.max(log_start));
-                let earliest = latest.min(*committed_end);
                 if *end < earliest || *end > latest {
                     Err(format!(
-                        "it ends at {end}, and must in [{earliest}, {latest}]"
+                        "it ends at {end}, and must end in [{earliest}, {latest}]"
                     ))
                 } else {
                     Ok(())

@@ -16,6 +16,7 @@ use kuorum_protocol::{
 };
 use kuorum_replication::acks::Acks;
 use kuorum_replication::follower::FetchFailure;
+use kuorum_replication::mutation::{self, Mutation};
 use kuorum_replication::{Assignment, FollowerStep, IsrReply, Terms, Ticket};
 use kuorum_storage::{Dir, FlushJob, Known, Log, LogConfig, LogError, SimDir};
 
@@ -287,12 +288,25 @@ impl World {
             };
             format!("broker {broker} {how}")
         });
+        self.delay_last_words(broker);
         // A killed process's sockets are closed for it; of a machine without power nobody hears.
         if !power_cut || self.random.below(4) == 0 {
             let delay = self.between(500, 20_000);
             self.plan_in(delay, Happening::ConnectionLost { broker, run });
         }
         self.plan_in(restart, Happening::Restart { broker, run });
+    }
+
+    /// What a process has sent outlives it, and now and then arrives when its successor is long there.
+    fn delay_last_words(&mut self, broker: BrokerId) {
+        if !self.rough || self.random.below(2) == 0 {
+            return;
+        }
+        let late = self.between(200_000, 1_500_000);
+        self.queue.put_off(|happening| match happening {
+            Happening::Deliver(envelope) if envelope.from == Peer::Broker(broker) => late,
+            _ => Duration::ZERO,
+        });
     }
 
     pub(super) fn disk_died(&mut self, broker: BrokerId) {
@@ -424,10 +438,10 @@ impl World {
             let _ = process.image.apply_batch(offset, batch);
         }
         // Until its own registration is in the image, the image may show what another process was.
-        if process
+        let registered = process
             .broker_epoch
-            .is_some_and(|epoch| process.image.offset() >= epoch.0)
-        {
+            .is_some_and(|epoch| process.image.offset() >= epoch.0);
+        if registered || mutation::off(Mutation::RestartedLeaderResumes) {
             self.act_on_image(broker);
         }
     }

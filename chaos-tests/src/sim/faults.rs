@@ -169,6 +169,21 @@ impl World {
         });
         if nothing_lost && replaceable && self.nodes[&victim].is_up() {
             self.wipe(victim);
+            if self.random.below(2) == 0 {
+                self.silence(victim);
+            }
+        }
+    }
+
+    /// For a while nothing new from this broker reaches another; what is under way does.
+    fn silence(&mut self, victim: BrokerId) {
+        let span = self.between(500_000, 2_500_000);
+        self.note(|| format!("broker {victim} reaches no other broker for {span:?}"));
+        let from = Peer::Broker(victim);
+        let others: Vec<BrokerId> = self.nodes.keys().copied().collect();
+        for to in others.into_iter().map(Peer::Broker) {
+            self.network.cut(from, to);
+            self.plan_in(span, Happening::Mend { from, to });
         }
     }
 

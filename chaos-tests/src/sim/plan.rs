@@ -21,6 +21,8 @@ pub struct Plan {
     pub session_timeout: Duration,
     /// Producers for each partition; the first is idempotent, the others by turns.
     pub producers: usize,
+    /// How many of a hundred acknowledgements a producer takes a long rest after.
+    pub rests: usize,
     /// How long the cluster is hurt.
     pub rough: Duration,
     pub faults: Faults,
@@ -89,7 +91,7 @@ impl Plan {
             pause: maybe(4),
             cut_link: maybe(4),
             disk: if flushed { maybe(1) } else { 0 },
-            wipe: if min_isr > 1 { maybe(1) } else { 0 },
+            wipe: if min_isr > 1 { maybe(2) } else { 0 },
             controller: maybe(1),
             preferred_election: maybe(3),
             delete_records: maybe(1),
@@ -132,6 +134,7 @@ impl Plan {
             replica_lag_time_max: Duration::from_millis(pick(random, &[600, 1_500, 3_000])),
             session_timeout: Duration::from_millis(pick(random, &[900, 1_800])),
             producers: pick(random, &[1, 2, 3]),
+            rests: pick(random, &[0, 0, 5, 20]),
             rough: Duration::from_secs(pick(random, &[8, 15, 25])),
             faults,
             network,

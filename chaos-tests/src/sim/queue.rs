@@ -86,4 +86,14 @@ impl<E> Queue<E> {
         self.now = self.now.max(due.at);
         Some(due.event)
     }
+
+    /// Puts off, by what `by` says of each, some of what is planned; the order among the rest stays.
+    pub(super) fn put_off(&mut self, mut by: impl FnMut(&E) -> Duration) {
+        let mut planned = std::mem::take(&mut self.heap).into_vec();
+        planned.sort_by_key(|due| due.0.number);
+        for due in &mut planned {
+            due.0.at += by(&due.0.event);
+        }
+        self.heap = planned.into();
+    }
 }
