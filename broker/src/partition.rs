@@ -56,6 +56,8 @@ pub struct Partition<D: Dir, T = ProduceToken> {
     next_proposal: u64,
     /// Since when something is unflushed, for `flush.ms`.
     dirty_since: Option<Monotonic>,
+    /// The log as it was before it failed: a log that failed half-way through a cut has nothing sound to say.
+    last_words: Option<LogView>,
 }
 
 #[derive(Debug)]
@@ -217,6 +219,7 @@ impl<D: Dir, T> Partition<D, T> {
             generation: 0,
             next_proposal: 1,
             dirty_since: None,
+            last_words: None,
         }
     }
 
@@ -226,7 +229,7 @@ impl<D: Dir, T> Partition<D, T> {
         &self.identity
     }
 
-    /// The log, to look at.
+    /// The log, to look at. Of one that failed only [`Self::log_view`] is sound.
     #[must_use]
     pub fn log(&self) -> &Log<D> {
         &self.log
@@ -284,6 +287,7 @@ impl<D: Dir, T> Partition<D, T> {
     #[must_use]
     pub fn status(&self, now: Now) -> Status {
         let ago = |at: Option<Monotonic>| at.map(|at| now.monotonic.since(at).as_millis() as u64);
+        let view = self.log_view();
         Status {
             role: match &self.role {
                 Role::Leader(_) => "leader",
@@ -295,10 +299,10 @@ impl<D: Dir, T> Partition<D, T> {
             leader: self.known.leader,
             leader_epoch: self.known.leader_epoch,
             partition_epoch: self.known.partition_epoch,
-            log_start: self.log.start_offset(),
+            log_start: view.log_start,
             high_watermark: self.high_watermark,
-            log_end: self.log.end_offset(),
-            flushed_end: self.log.flushed_end(),
+            log_end: view.log_end,
+            flushed_end: view.flushed_end,
             parked: self.waiters.len(),
             followers: self.leader().map_or_else(Vec::new, |leader| {
                 leader
@@ -802,6 +806,7 @@ impl<D: Dir, T> Partition<D, T> {
         fx: &mut Effects<T>,
     ) {
         match self.log.finish_flush(job, result) {
+            Ok(_) if matches!(self.role, Role::Failed(_)) => {}
             Ok(_) => {
                 self.dirty_since = None;
                 self.log_changed(now, fx);
@@ -1077,8 +1082,8 @@ impl<D: Dir, T> Partition<D, T> {
         if let Role::Follower(follower) = &self.role {
             self.generation = follower.generation();
         }
-        let from = self.log.end_offset();
-        let epoch = self.log.leader_epochs().latest();
+        let before = self.log_view();
+        let (from, epoch) = (before.log_end, before.latest_epoch);
         let done = match cut {
             Cut::None => return,
             Cut::To(end) => self.log.truncate_to(end),
@@ -1087,6 +1092,7 @@ impl<D: Dir, T> Partition<D, T> {
         let to = match done {
             Ok(to) => to,
             Err(error) => {
+                self.last_words = Some(before);
                 self.log_failed(error, fx);
                 return;
             }
@@ -1113,7 +1119,12 @@ impl<D: Dir, T> Partition<D, T> {
             .end_offset_for(epoch, self.log.end_offset())
     }
 
-    fn log_view(&self) -> LogView {
+    /// Where the log begins and ends; of a failed one, where it did.
+    #[must_use]
+    pub fn log_view(&self) -> LogView {
+        if let Some(last_words) = self.last_words {
+            return last_words;
+        }
         LogView {
             log_start: self.log.start_offset(),
             log_end: self.log.end_offset(),

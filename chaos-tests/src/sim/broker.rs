@@ -319,6 +319,10 @@ impl World {
     /// The data of all replicas of a machine are gone; the directory is still the same.
     pub(super) fn wipe(&mut self, broker: BrokerId) {
         let restart = self.between(5_000, 800_000);
+        // The worst moment: what it had is on its way to the leader.
+        for partition in self.nodes[&broker].hosted() {
+            self.fetch_now(broker, partition);
+        }
         self.end_process(broker, false, restart);
         let node = self.node(broker);
         let numbers: Vec<PartitionNumber> = node.checkpoints.keys().copied().collect();

@@ -19,14 +19,16 @@ mod records;
 mod view;
 mod world;
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use kuorum_replication::Mutation;
 
 use crate::checkers::Violation;
 
 pub use plan::Plan;
-pub use world::World;
+use world::{Trace, World};
 
 /// How a run is to be made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,17 +102,39 @@ pub struct Outcome {
 /// Runs one seed from beginning to end, or to its first violation.
 #[must_use]
 pub fn run(seed: u64, options: Options) -> Outcome {
-    let play = move || World::new(Plan::from_seed(seed), options).play();
+    let trace = Trace::default();
+    let kept = Trace::clone(&trace);
+    let play = move || World::new(Plan::from_seed(seed), options, kept).play();
+    let play = move || catch_unwind(AssertUnwindSafe(play));
     #[cfg(feature = "mutations")]
-    {
-        kuorum_replication::mutation::without(options.without, play)
-    }
+    let played = kuorum_replication::mutation::without(options.without, play);
     #[cfg(not(feature = "mutations"))]
-    {
+    let played = {
         assert!(
             options.without.is_none(),
             "rules can be switched off only with the feature `mutations`"
         );
         play()
-    }
+    };
+    let mut outcome = played.unwrap_or_else(|panic| Outcome {
+        seed,
+        plan: Plan::from_seed(seed).to_string(),
+        tally: Tally::default(),
+        digest: 0,
+        violation: Some(Violation {
+            checker: "no-panic",
+            what: panic_message(panic.as_ref()),
+        }),
+        trace: Vec::new(),
+    });
+    outcome.trace = trace.borrow().iter().cloned().collect();
+    outcome
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default()
 }

@@ -73,15 +73,16 @@ fn replica(
 
 fn living(broker: BrokerId, hosted: &Hosted, durability: Durability) -> ReplicaState {
     let log = hosted.partition.log();
+    let view = hosted.partition.log_view();
     ReplicaState {
         broker,
         alive: true,
         lost: false,
-        log_start: log.start_offset(),
-        log_end: log.end_offset(),
+        log_start: view.log_start,
+        log_end: view.log_end,
         durable_end: match durability {
-            Durability::Flushed => log.flushed_end(),
-            Durability::PageCache => log.end_offset(),
+            Durability::Flushed => view.flushed_end,
+            Durability::PageCache => view.log_end,
         },
         high_watermark: hosted.partition.high_watermark(),
         epochs: log

@@ -1,6 +1,8 @@
 //! The world of one run: everything in it, what may happen next, and the four acts.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::random::Random;
@@ -101,7 +103,7 @@ pub(super) enum Happening {
 
 /// One run.
 #[derive(Debug)]
-pub struct World {
+pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) queue: Queue<Happening>,
     pub(super) random: Random,
@@ -118,13 +120,15 @@ pub struct World {
     pub(super) rough: bool,
     digest: u64,
     options: Options,
-    trace: VecDeque<String>,
+    trace: Trace,
 }
+
+/// The last events, kept outside of the world so that they outlive a panic in it.
+pub(super) type Trace = Rc<RefCell<VecDeque<String>>>;
 
 impl World {
     /// The world of a plan, before the first event.
-    #[must_use]
-    pub fn new(plan: Plan, options: Options) -> Self {
+    pub(super) fn new(plan: Plan, options: Options, trace: Trace) -> Self {
         let queue = Queue::new();
         let controller = Controller::new(&plan, queue.now());
         let mut random = Random::new(plan.seed);
@@ -144,15 +148,14 @@ impl World {
             rough: false,
             digest: 0xcbf2_9ce4_8422_2325,
             options,
-            trace: VecDeque::new(),
+            trace,
             random,
             plan,
         }
     }
 
     /// Plays all four acts, or up to the first violation.
-    #[must_use]
-    pub fn play(mut self) -> Outcome {
+    pub(super) fn play(mut self) -> Outcome {
         let acts = [Self::come_up, Self::be_hurt, Self::heal, Self::be_probed];
         for act in acts {
             if self.checkers.found().is_none() {
@@ -165,7 +168,7 @@ impl World {
             tally: self.tally,
             digest: self.digest,
             violation: self.checkers.found().cloned(),
-            trace: self.trace.into(),
+            trace: Vec::new(),
         }
     }
 
@@ -549,12 +552,12 @@ impl World {
         if !self.options.trace {
             return;
         }
-        if self.trace.len() == TRACE_LENGTH {
-            self.trace.pop_front();
+        let mut trace = self.trace.borrow_mut();
+        if trace.len() == TRACE_LENGTH {
+            trace.pop_front();
         }
         let at = self.queue.elapsed();
-        self.trace
-            .push_back(format!("{:>10.6} {}", at.as_secs_f64(), what()));
+        trace.push_back(format!("{:>10.6} {}", at.as_secs_f64(), what()));
     }
 
     /// Mixes something that happened into the digest of the run.
