@@ -1,0 +1,164 @@
+//! Every rule of replication, switched off: the simulation must notice, and by the property that guards the rule.
+//! `cargo test --release -p kuorum-chaos-tests --features mutations --test mutations`
+#![cfg(feature = "mutations")]
+
+use std::collections::BTreeSet;
+
+use kuorum_chaos_tests::sim::{Options, run};
+use kuorum_replication::Mutation;
+
+/// A rule, how many seeds it may take, and the properties that may be the first to notice.
+type Row = (Mutation, u64, &'static [&'static str]);
+
+const ROWS: &[Row] = &[
+    (
+        Mutation::HighWatermarkIgnoresMaximalIsr,
+        20,
+        &[
+            "replication-quorum-superset",
+            "isr-join",
+            "min-isr-visibility",
+        ],
+    ),
+    (
+        Mutation::HighWatermarkIgnoresMinIsr,
+        60,
+        &["min-isr-visibility"],
+    ),
+    (
+        Mutation::HighWatermarkFalls,
+        60,
+        &["high-watermark-monotone"],
+    ),
+    (
+        Mutation::LeaderCountsUnflushed,
+        60,
+        &["min-isr-visibility", "isr-join"],
+    ),
+    (
+        Mutation::FollowerReportsUnflushed,
+        60,
+        &["min-isr-visibility", "isr-join"],
+    ),
+    (
+        Mutation::AckOutlivesEpoch,
+        100,
+        &["no-stale-epoch-ack", "acked-is-durable"],
+    ),
+    (Mutation::JoinBeforeEpochStart, 200, &["isr-join"]),
+    (Mutation::JoinIgnoresBrokerEpoch, 1_000, &["isr-join"]),
+    (
+        Mutation::ShrinkForgetsHighWatermark,
+        200,
+        &["high-watermark-after-shrink"],
+    ),
+    (
+        Mutation::NeverShrinks,
+        30,
+        &["high-watermark-after-shrink", "no-wedge"],
+    ),
+    (
+        Mutation::NoTruncation,
+        60,
+        &["isr-join", "log-matching", "consistent-read"],
+    ),
+    (
+        Mutation::TruncateToHighWatermark,
+        100,
+        &["isr-join", "log-matching", "acked-is-durable"],
+    ),
+    (
+        Mutation::DivergenceIsProgress,
+        100,
+        &[
+            "isr-join",
+            "min-isr-visibility",
+            "replication-quorum-superset",
+            "log-matching",
+        ],
+    ),
+    (
+        Mutation::StaleAnswersAppended,
+        1_000,
+        &["isr-join", "log-matching"],
+    ),
+    (Mutation::MetadataSettlesNothing, 200, &["no-wedge"]),
+    (Mutation::UnansweredIsForgotten, 300, &["no-wedge"]),
+    (Mutation::IdleFollowersLeave, 10, &["idle-no-flap"]),
+    (
+        Mutation::ConsumersReadToLogEnd,
+        30,
+        &["consistent-read", "high-watermark-monotone"],
+    ),
+    (
+        Mutation::LatestBeforeEpochStart,
+        30,
+        &["high-watermark-monotone"],
+    ),
+    (
+        Mutation::DeposedLeaderStays,
+        30,
+        &["no-wedge", "convergence"],
+    ),
+    (Mutation::RestartedLeaderResumes, 30, &["restart-is-new"]),
+    (
+        Mutation::EpochsNotCompared,
+        30,
+        &["no-zombie-reads", "epoch-table"],
+    ),
+    (Mutation::EpochsEndAtLogEnd, 30, &["epoch-table"]),
+];
+
+/// Rules that something else guards as well: nothing may be noticed.
+const SPARE: &[Mutation] = &[Mutation::NoTruncatingPhase];
+
+fn without(rule: Mutation) -> Options {
+    Options {
+        without: Some(rule),
+        ..Options::default()
+    }
+}
+
+#[test]
+fn every_rule_is_missed() {
+    let mut unnoticed = Vec::new();
+    for (rule, seeds, guards) in ROWS {
+        // What another property notices first counts as well, once the right one has had its turn.
+        let noticed = (1..=*seeds).find_map(|seed| {
+            let violation = run(seed, without(*rule)).violation?;
+            guards
+                .contains(&violation.checker)
+                .then_some((seed, violation))
+        });
+        match noticed {
+            Some((seed, violation)) => println!("{rule:?}: seed {seed}: {violation}"),
+            None => unnoticed.push(*rule),
+        }
+    }
+    assert_eq!(unnoticed, vec![], "rules nobody missed");
+}
+
+#[test]
+fn every_rule_has_a_row() {
+    let rows: BTreeSet<String> = ROWS
+        .iter()
+        .map(|(rule, ..)| *rule)
+        .chain(SPARE.iter().copied())
+        .map(|rule| format!("{rule:?}"))
+        .collect();
+    let all: BTreeSet<String> = Mutation::ALL
+        .iter()
+        .map(|rule| format!("{rule:?}"))
+        .collect();
+    assert_eq!(rows, all);
+}
+
+#[test]
+fn spare_rules_are_not_missed() {
+    for rule in SPARE {
+        for seed in 1..=60 {
+            let violation = run(seed, without(*rule)).violation;
+            assert_eq!(violation, None, "{rule:?}, seed {seed}");
+        }
+    }
+}
