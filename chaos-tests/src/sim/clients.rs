@@ -228,7 +228,7 @@ impl World {
 
     fn produce_answered(&mut self, client: usize, attempt: u64, result: Result<(), ErrorCode>) {
         let mut pause = self.between(1_000, 40_000);
-        if self.random.below(100) < self.plan.rests {
+        if result.is_ok() && self.random.below(100) < self.plan.rests {
             pause += self.between(300_000, 2_500_000);
         }
         let fresh_id = self.clients.next_producer_id;
