@@ -75,7 +75,7 @@ render() { # role id
 }
 
 format() { # role id
-    "$BIN_DIR/kuorum-$1" format --config "$(home "$1" "$2")/$1.properties" --cluster-id "$(cat "$CLUSTER_DIR/cluster_id")" \
+    "$BIN_DIR/kuorum-$1" format --config "$(home "$1" "$2")/$1.properties" "--cluster-id=$(cat "$CLUSTER_DIR/cluster_id")" \
         >>"$(home "$1" "$2")/log" 2>&1 || die "could not format $1 $2: see $(home "$1" "$2")/log"
 }
 
@@ -86,7 +86,10 @@ start_one() { # role id
     running "$role" "$n" >/dev/null && { echo "$role $n already runs (pid $(cat "$dir/pid"))"; return 0; }
     [ -x "$BIN_DIR/kuorum-$role" ] || die "there is no $BIN_DIR/kuorum-$role: run 'make up' once, it builds"
     setsid "$BIN_DIR/kuorum-$role" run --config "$dir/$role.properties" >>"$dir/log" 2>&1 </dev/null &
-    echo $! >"$dir/pid"
+    local pid=$!
+    echo "$pid" >"$dir/pid"
+    # Until it has become the program, its command line is still this script's.
+    while [ -r "/proc/$pid/cmdline" ] && ! running "$role" "$n" >/dev/null && ! grep -q '^State:[[:space:]]*Z' "/proc/$pid/status"; do sleep 0.01; done
 }
 
 await_bound() { # role id

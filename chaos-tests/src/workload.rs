@@ -136,7 +136,11 @@ pub async fn write(bootstrap: &str, stream: Stream, progress: Progress) -> Resul
         }
         if let Some(rate) = stream.rate {
             let due = Duration::from_secs_f64((id - stream.first) as f64 / rate as f64);
-            tokio::time::sleep(due.saturating_sub(began.elapsed())).await;
+            let early = due.saturating_sub(began.elapsed());
+            // The timer counts in milliseconds: what is due within one is due.
+            if early >= Duration::from_millis(1) {
+                tokio::time::sleep(early).await;
+            }
         }
         let transfer = Transfer::number(id);
         let record = ProducerRecord::new(&stream.topic, serde_json::to_vec(&transfer)?)

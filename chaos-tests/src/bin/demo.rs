@@ -13,6 +13,8 @@ use kuorum_chaos_tests::history::judge;
 use kuorum_chaos_tests::workload::{self, Progress, Stream};
 
 const TRANSFERS: u64 = 100_000;
+/// Transfers a second: slow enough to watch, and to be in full flow when the leader dies.
+const RATE: u64 = 10_000;
 const PARTITIONS: i32 = 6;
 
 #[tokio::main]
@@ -50,7 +52,7 @@ async fn main() -> Result<ExitCode> {
         topic: topic.clone(),
         first: 0,
         count: TRANSFERS,
-        rate: None,
+        rate: Some(RATE),
     };
     let bar = bar("acknowledged")?;
     let writer = tokio::spawn({
@@ -71,10 +73,13 @@ async fn main() -> Result<ExitCode> {
     let before = admin.partition(&topic, 0).await?;
     cluster.kill(Process::Broker(victim))?;
     let killed = Instant::now();
-    bar.println(format!(
-        "  kill -9 of broker {victim}, the leader of partition 0 (epoch {})",
-        before.leader_epoch
-    ));
+    say(
+        &bar,
+        &format!(
+            "  kill -9 of broker {victim}, the leader of partition 0 (epoch {})",
+            before.leader_epoch
+        ),
+    );
     admin
         .wait_until(
             Duration::from_secs(30),
@@ -89,18 +94,21 @@ async fn main() -> Result<ExitCode> {
         )
         .await?;
     let after = admin.partition(&topic, 0).await?;
-    bar.println(format!(
-        "  broker {} leads partition 0 since {} ms after the kill (epoch {})",
-        after.leader.unwrap_or(-1),
-        killed.elapsed().as_millis(),
-        after.leader_epoch,
-    ));
+    say(
+        &bar,
+        &format!(
+            "  broker {} leads partition 0 since {} ms after the kill (epoch {})",
+            after.leader.unwrap_or(-1),
+            killed.elapsed().as_millis(),
+            after.leader_epoch,
+        ),
+    );
     let mut restarted = false;
     while !writer.is_finished() {
         bar.set_position(progress.acknowledged());
         if !restarted && progress.acknowledged() >= TRANSFERS * 3 / 4 {
             cluster.start(Process::Broker(victim))?;
-            bar.println(format!("  broker {victim} is started again"));
+            say(&bar, &format!("  broker {victim} is started again"));
             restarted = true;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -139,6 +147,15 @@ async fn main() -> Result<ExitCode> {
             ExitCode::FAILURE
         },
     )
+}
+
+/// A line above the bar, or alone where there is no terminal to draw one on.
+fn say(bar: &ProgressBar, line: &str) {
+    if bar.is_hidden() {
+        println!("{line}");
+    } else {
+        bar.println(line);
+    }
 }
 
 fn bar(what: &str) -> Result<ProgressBar> {
