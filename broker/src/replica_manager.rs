@@ -143,6 +143,11 @@ impl Hosted {
     }
 
     fn report_cut(&self, cut: &Truncation) {
+        if cut.to > cut.from {
+            info!(topic = %self.topic, partition = self.index, from = cut.from.0, to = cut.to.0,
+                  "a follower begins anew where its leader's log begins");
+            return;
+        }
         info!(
             topic = %self.topic,
             partition = self.index,
@@ -826,11 +831,16 @@ pub fn assignment(image: &MetadataImage, partition: &PartitionImage) -> Assignme
             .iter()
             .filter_map(|id| {
                 let broker = image.broker(*id)?;
+                // A replica whose directory is offline does not come back by itself: the high watermark must not wait
+                // for it as for one that is about to join.
+                let has_a_disk = partition
+                    .directory(*id)
+                    .is_none_or(|directory| broker.directories.contains(&directory));
                 Some((
                     *id,
                     Standing {
                         broker_epoch: broker.epoch,
-                        may_join: broker.is_active(),
+                        may_join: broker.is_active() && has_a_disk,
                     },
                 ))
             })
@@ -868,4 +878,92 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
     });
     results.sort_unstable_by_key(|(turn, _)| *turn);
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kuorum_metadata::MetadataImage;
+    use kuorum_metadata::record::{
+        LeaderRecoveryState, MetadataRecord, PartitionRecord, RegisterBroker,
+    };
+    use kuorum_protocol::{
+        BrokerId, DirectoryId, IncarnationId, LeaderEpoch, PartitionEpoch, TopicId,
+    };
+    use uuid::Uuid;
+
+    use super::{assignment, in_parallel};
+
+    fn directory(number: u128) -> DirectoryId {
+        DirectoryId(Uuid::from_u128(number))
+    }
+
+    fn broker(id: i32, online: &[u128], fenced: bool, leaving: bool) -> MetadataRecord {
+        MetadataRecord::RegisterBroker(RegisterBroker {
+            broker_id: BrokerId(id),
+            incarnation_id: IncarnationId(Uuid::nil()),
+            broker_epoch: None,
+            listeners: Vec::new(),
+            http: String::new(),
+            rack: None,
+            directories: online.iter().copied().map(directory).collect(),
+            fenced,
+            in_controlled_shutdown: leaving,
+            version: String::new(),
+        })
+    }
+
+    #[test]
+    fn who_may_join_an_isr() {
+        let topic_id = TopicId(Uuid::from_u128(1));
+        let rows = [
+            ("active", broker(2, &[7], false, false), Some(true)),
+            ("fenced", broker(2, &[7], true, false), Some(false)),
+            ("leaving", broker(2, &[7], false, true), Some(false)),
+            (
+                "its directory is offline",
+                broker(2, &[8], false, false),
+                Some(false),
+            ),
+            ("not registered", broker(3, &[7], false, false), None),
+        ];
+        for (name, record, may_join) in rows {
+            let mut image = MetadataImage::default();
+            let partition = MetadataRecord::Partition(PartitionRecord {
+                topic_id,
+                partition: 0,
+                replicas: vec![BrokerId(1), BrokerId(2)],
+                directories: vec![DirectoryId::ZERO, directory(7)],
+                isr: vec![BrokerId(1)],
+                leader: Some(BrokerId(1)),
+                leader_epoch: LeaderEpoch(0),
+                partition_epoch: PartitionEpoch(0),
+                leader_recovery_state: LeaderRecoveryState::Recovered,
+                elr: Vec::new(),
+                last_known_elr: Vec::new(),
+                last_unclean_epoch: None,
+                adding_replicas: Vec::new(),
+                removing_replicas: Vec::new(),
+            });
+            let topic = MetadataRecord::Topic {
+                name: "t".to_owned(),
+                topic_id,
+            };
+            image.apply_records(4, &[record, topic, partition]);
+            let partition = image.partition(topic_id, 0).expect("it was made");
+            let standing = assignment(&image, partition).standing;
+            let of_two = standing.get(&BrokerId(2)).map(|standing| standing.may_join);
+            assert_eq!(of_two, may_join, "{name}");
+        }
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_items() {
+        let items: Vec<usize> = (0..100).collect();
+        let doubled = in_parallel(&items, |item| item * 2);
+        assert_eq!(
+            doubled,
+            items.iter().map(|item| item * 2).collect::<Vec<_>>()
+        );
+        assert!(in_parallel(&[], |item: &usize| *item).is_empty());
+    }
 }

@@ -224,11 +224,16 @@ fn records_of(topic: &Topic<'_>) -> Vec<MetadataRecord> {
         name: topic.name.to_owned(),
         topic_id,
     }];
-    records.extend(topic.configs.iter().map(|(name, value)| MetadataRecord::Config {
-        resource: ConfigResource::Topic(topic.name.to_owned()),
-        name: (*name).to_owned(),
-        value: Some((*value).to_owned()),
-    }));
+    records.extend(
+        topic
+            .configs
+            .iter()
+            .map(|(name, value)| MetadataRecord::Config {
+                resource: ConfigResource::Topic(topic.name.to_owned()),
+                name: (*name).to_owned(),
+                value: Some((*value).to_owned()),
+            }),
+    );
     records.extend((0..topic.partitions).map(|partition| {
         MetadataRecord::Partition(PartitionRecord {
             topic_id,
