@@ -62,7 +62,7 @@ pub struct Partition<D: Dir, T = ProduceToken> {
 
 #[derive(Debug)]
 enum Role {
-    Leader(Leader),
+    Leader(Box<Leader>),
     Follower(Follower),
     /// Nobody leads, or nobody has said yet who does.
     Leaderless,
@@ -381,7 +381,7 @@ impl<D: Dir, T> Partition<D, T> {
             self.next_proposal,
             now.monotonic,
         );
-        self.role = Role::Leader(leader);
+        self.role = Role::Leader(Box::new(leader));
         self.follow_leaders_high_watermark(fx);
         self.ask_for_flush(now, fx);
     }
@@ -492,9 +492,11 @@ impl<D: Dir, T> Partition<D, T> {
                 return Err(ProduceError::NotLeader(self.leader_hint()));
             }
         };
+        let before = self.log_view();
         let info = match self.log.append_as_leader(batch, leader_epoch, now) {
             Ok(info) => info,
             Err(AppendError::Storage(failure)) => {
+                self.last_words = Some(before);
                 self.fail(&failure, fx);
                 return Err(ProduceError::Storage(failure));
             }
@@ -1017,28 +1019,31 @@ impl<D: Dir, T> Partition<D, T> {
             self.cut(cut, now, fx);
             return;
         }
-        let leader_epoch = follower.leader_epoch();
         if !fetched.records.is_empty() {
-            match self
-                .log
-                .append_as_follower(&fetched.records, leader_epoch, now)
-            {
-                Ok(_) => fx.appended = true,
+            let leader_epoch = follower.leader_epoch();
+            match self.append_fetched(fetched, leader_epoch, &view, now) {
+                Ok(()) => fx.appended = true,
                 Err(AppendError::Storage(failure)) => {
+                    self.last_words = Some(view);
                     self.fail(&failure, fx);
                     return;
                 }
-                Err(_) => {
-                    // Not what this log can go on with: compare histories again.
+                Err(misfit) => {
+                    fx.misfit = Some(misfit);
                     let failure = FetchFailure::OutOfRange {
                         leader_log_start: None,
                     };
-                    let cut = follower.on_failure(failure, &view, now.monotonic);
-                    self.cut(cut, now, fx);
+                    if let Role::Follower(follower) = &mut self.role {
+                        let cut = follower.on_failure(failure, &view, now.monotonic);
+                        self.cut(cut, now, fx);
+                    }
                     return;
                 }
             }
         }
+        let Role::Follower(follower) = &mut self.role else {
+            return;
+        };
         follower.on_fetched();
         let high_watermark = fetched.high_watermark.min(self.log.end_offset());
         if high_watermark > self.high_watermark {
@@ -1057,6 +1062,40 @@ impl<D: Dir, T> Partition<D, T> {
         }
         self.ask_for_flush(now, fx);
         fx.fetcher_ready = true;
+    }
+
+    /// Appends what the leader sent. The leader's log may start inside a batch (DeleteRecords), and whoever fetches from
+    /// there gets the whole batch. If nothing here is beyond that start, the log begins anew with that batch: what it
+    /// held is deleted anyway, and may even be of an epoch that the leader no longer remembers the end of.
+    fn append_fetched(
+        &mut self,
+        fetched: &Fetched,
+        leader_epoch: LeaderEpoch,
+        view: &LogView,
+        now: Now,
+    ) -> Result<(), AppendError> {
+        let records = &fetched.records;
+        match self.log.append_as_follower(records, leader_epoch, now) {
+            Ok(_) => Ok(()),
+            Err(AppendError::OutOfSequence { expected, found })
+                if found < expected && view.log_end <= fetched.log_start =>
+            {
+                let storage = |error: LogError| match error {
+                    LogError::Storage(failure) => AppendError::Storage(failure),
+                    _ => AppendError::OutOfSequence { expected, found },
+                };
+                self.log.reset_to(found).map_err(storage)?;
+                let appended = self.log.append_as_follower(records, leader_epoch, now);
+                if appended.is_err() {
+                    self.log.reset_to(fetched.log_start).map_err(storage)?;
+                }
+                let start = fetched.log_start.min(self.log.end_offset());
+                self.log.advance_start(start).map_err(storage)?;
+                self.high_watermark = self.high_watermark.max(start).min(self.log.end_offset());
+                appended.map(|_| ())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The leader answered a step with an error, or did not answer it.

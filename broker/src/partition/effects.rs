@@ -3,7 +3,7 @@
 
 use kuorum_protocol::{LeaderEpoch, Offset};
 use kuorum_replication::IsrProposal;
-use kuorum_storage::StorageFailure;
+use kuorum_storage::{AppendError, StorageFailure};
 use tokio::sync::oneshot;
 
 use super::error::ProduceError;
@@ -31,6 +31,8 @@ pub struct Effects<T = ProduceToken> {
     pub role_changed: bool,
     /// What was cut off, for the event log.
     pub truncated: Option<Truncation>,
+    /// What the leader sent did not fit this log, and was not appended; histories are compared again. For the log.
+    pub misfit: Option<AppendError>,
     /// The disk failed: the directory is to be taken offline.
     pub storage_failed: Option<StorageFailure>,
 }
@@ -59,6 +61,7 @@ impl<T> Default for Effects<T> {
             fetcher_ready: false,
             role_changed: false,
             truncated: None,
+            misfit: None,
             storage_failed: None,
         }
     }

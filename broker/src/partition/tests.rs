@@ -507,6 +507,29 @@ fn a_follower_far_behind_starts_where_the_leader_does() {
     );
 }
 
+/// DeleteRecords may leave a leader's start inside a batch: a follower that begins there gets the whole batch.
+#[test]
+fn a_follower_may_begin_in_the_middle_of_a_batch() {
+    let mut leader = Replica::new(1, terms(1));
+    let mut follower = Replica::new(2, terms(1));
+    leader.lead(1, 1, &[1]);
+    leader.append(5).unwrap();
+    leader.append(5).unwrap();
+    leader.flush();
+    leader
+        .step(|it, _, fx| it.delete_records(Some(Offset(7)), fx))
+        .0
+        .unwrap();
+    follower.follow(1, 1, 1);
+    for _ in 0..4 {
+        follower.seconds += 1;
+        exchange(&mut leader, &mut follower);
+    }
+    assert_eq!(follower.it.log().start_offset(), Offset(7));
+    assert_eq!(follower.it.log().end_offset(), Offset(10));
+    assert_eq!(follower.it.high_watermark(), Offset(10));
+}
+
 #[test]
 fn a_failed_sync_ends_everything_at_once() {
     let mut leader = Replica::new(1, terms(1));

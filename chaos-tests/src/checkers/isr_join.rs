@@ -45,7 +45,8 @@ fn has_all(partition: &PartitionState<'_>, replica: &ReplicaState) -> Verdict {
     for (index, (epoch, start)) in epochs.iter().enumerate() {
         let next = epochs.get(index + 1).map_or(end, |(_, start)| *start);
         for offset in [*start, Offset(next.0 - 1)] {
-            if offset >= replica.log_start && replica.epoch_at(offset) != Some(*epoch) {
+            let kept = offset >= replica.log_start && offset >= partition.deleted_below;
+            if kept && replica.epoch_at(offset) != Some(*epoch) {
                 return Err(format!(
                     "partition {number}: broker {broker} may be elected (ISR {isr:?}) and has epoch {:?} at offset {offset}, where epoch {epoch} was visible",
                     replica.epoch_at(offset)

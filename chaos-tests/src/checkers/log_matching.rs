@@ -67,7 +67,10 @@ fn matches_below_high_watermark(
     one: &ReplicaState,
     other: &ReplicaState,
 ) -> Verdict {
-    let start = one.log_start.max(other.log_start);
+    let start = one
+        .log_start
+        .max(other.log_start)
+        .max(partition.deleted_below);
     let end = [one, other]
         .iter()
         .map(|replica| replica.high_watermark.min(replica.log_end))

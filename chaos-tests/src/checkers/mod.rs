@@ -203,6 +203,8 @@ pub struct PartitionState<'a> {
     /// As the controllers have decided it.
     pub decided: Arc<PartitionImage>,
     pub min_isr: usize,
+    /// Records below this were deleted by request. What replicas still have there, and know of it, is no promise.
+    pub deleted_below: Offset,
     /// Everything any leader has ever made visible.
     pub committed: &'a Ledger,
     pub replicas: Vec<ReplicaState>,

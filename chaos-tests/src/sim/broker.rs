@@ -1059,6 +1059,9 @@ impl World {
             self.digest(&[2, broker.0 as u64, truncation.to.0 as u64]);
             self.note(|| format!("broker {broker}, partition {number}: {truncation:?}"));
         }
+        if let Some(misfit) = fx.misfit {
+            self.note(|| format!("broker {broker}, partition {number}: {misfit}"));
+        }
         if fx.log_dirty {
             self.begin_flush(broker, number, run);
         }

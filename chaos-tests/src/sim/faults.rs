@@ -203,9 +203,12 @@ impl World {
         for number in 0..self.partitions.len() {
             let before = self.ledgers[number].end();
             let until = Offset(self.random.below(before.0 as usize + 1) as i64);
-            self.with_partition(victim, number, |it, _, fx| {
-                let _ = it.delete_records(Some(until), fx);
+            let deleted = self.with_partition(victim, number, |it, _, fx| {
+                it.delete_records(Some(until), fx).ok()
             });
+            if let Some(start) = deleted.flatten() {
+                self.deleted[number] = self.deleted[number].max(start);
+            }
         }
     }
 

@@ -19,6 +19,7 @@ pub(super) fn state_of<'a>(
     nodes: &mut BTreeMap<BrokerId, Node>,
     partitions: &[(TopicId, PartitionIndex)],
     ledgers: &'a [Ledger],
+    deleted: &[Offset],
     with_records: bool,
 ) -> State<'a> {
     let partitions = partitions
@@ -35,6 +36,7 @@ pub(super) fn state_of<'a>(
                 number,
                 decided,
                 min_isr: plan.min_isr,
+                deleted_below: deleted[number],
                 committed: &ledgers[number],
                 replicas,
             })

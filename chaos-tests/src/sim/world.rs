@@ -114,6 +114,8 @@ pub(super) struct World {
     /// The partitions of the one topic, by number; empty until it is created.
     pub(super) partitions: Vec<(TopicId, PartitionIndex)>,
     pub(super) ledgers: Vec<Ledger>,
+    /// Where each partition has been cut off at its beginning, on request.
+    pub(super) deleted: Vec<Offset>,
     pub(super) checkers: Checkers,
     pub(super) tally: Tally,
     /// Whether faults still happen.
@@ -143,6 +145,7 @@ impl World {
             clients: Clients::new(&plan),
             partitions: Vec::new(),
             ledgers: Vec::new(),
+            deleted: Vec::new(),
             checkers: Checkers::default(),
             tally: Tally::default(),
             rough: false,
@@ -198,6 +201,7 @@ impl World {
             .map(|(topic, index, _)| (topic.id, index))
             .collect();
         self.ledgers = self.partitions.iter().map(|_| Ledger::default()).collect();
+        self.deleted = self.partitions.iter().map(|_| Offset::ZERO).collect();
         self.start_clients();
         self.await_convergence("the topic did not come up");
     }
@@ -436,6 +440,7 @@ impl World {
             &mut self.nodes,
             &self.partitions,
             &self.ledgers,
+            &self.deleted,
             false,
         );
         self.checkers.state(&state);
@@ -583,6 +588,7 @@ impl World {
             &mut self.nodes,
             &self.partitions,
             &self.ledgers,
+            &self.deleted,
             with_records,
         )
     }
@@ -595,6 +601,7 @@ impl World {
             &mut self.nodes,
             &self.partitions,
             &self.ledgers,
+            &self.deleted,
             true,
         );
         self.checkers.rest(&state);
