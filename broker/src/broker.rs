@@ -401,8 +401,10 @@ fn open_rooms(
     ));
     let proposals = Arc::new(IsrProposals::default());
     let placements = Arc::new(Placements::default());
+    let metrics = Arc::new(Metrics::new());
     let replicas = ReplicaManager::new(Tools {
         clock: clock.clone(),
+        metrics: Arc::clone(&metrics),
         log_dirs: Arc::new(log_dirs),
         flusher,
         membership: Arc::clone(&membership),
@@ -466,7 +468,7 @@ fn open_rooms(
         producer_ids,
         sessions: FetchSessions::new(config.fetch_session_slots),
         topic_limits: TopicLimits::default(),
-        metrics: Arc::new(Metrics::new()),
+        metrics,
         authorizer: Authorizer,
     }))
 }

@@ -37,11 +37,14 @@ pub struct Metrics {
     pub bytes_in: Counter,
     pub bytes_out: Counter,
     pub messages_in: Counter,
+    pub replication_bytes_in: Counter,
     pub replication_bytes_out: Counter,
     pub produce_requests: Counter,
     pub failed_produce_requests: Counter,
     pub fetch_requests: Counter,
     pub failed_fetch_requests: Counter,
+    pub isr_shrinks: Counter,
+    pub isr_expands: Counter,
 }
 
 /// The numbers of one API.
@@ -118,6 +121,7 @@ impl Metrics {
         let bytes_in = topics("bytesin", "Bytes produced by clients");
         let bytes_out = topics("bytesout", "Bytes fetched by consumers");
         let messages_in = topics("messagesin", "Records produced by clients");
+        let replication_bytes_in = topics("replicationbytesin", "Bytes fetched from leaders");
         let replication_bytes_out = topics("replicationbytesout", "Bytes fetched by followers");
         let produce_requests = topics("totalproducerequests", "Produce requests");
         let failed_produce_requests = topics(
@@ -127,6 +131,14 @@ impl Metrics {
         let fetch_requests = topics("totalfetchrequests", "Fetch requests");
         let failed_fetch_requests =
             topics("failedfetchrequests", "Partitions that could not be read");
+        let isr_shrinks = counter(
+            "kafka_server_replicamanager_isrshrinks",
+            "In-sync sets made smaller",
+        );
+        let isr_expands = counter(
+            "kafka_server_replicamanager_isrexpands",
+            "In-sync sets made larger",
+        );
         let connections_created = counter(
             "kafka_server_socketservermetrics_connection_creation",
             "Connections accepted",
@@ -146,11 +158,14 @@ impl Metrics {
             bytes_in,
             bytes_out,
             messages_in,
+            replication_bytes_in,
             replication_bytes_out,
             produce_requests,
             failed_produce_requests,
             fetch_requests,
             failed_fetch_requests,
+            isr_shrinks,
+            isr_expands,
         }
     }
 

@@ -600,6 +600,7 @@ impl LeaderFetcher {
             log_start: Offset(data.log_start_offset),
             diverging,
         };
+        hosted.count_fetched(fetched.records.len());
         hosted.with(|partition, effects| partition.on_fetched(ticket, &fetched, now, effects));
     }
 

@@ -24,6 +24,7 @@ use tracing::{error, info, warn};
 use crate::alter_partition::IsrProposals;
 use crate::assign_directories::Placements;
 use crate::cluster::Membership;
+use crate::metrics::Metrics;
 use crate::partition::{Effects, Identity, Partition, Truncation};
 use crate::replica_fetcher::Fetchers;
 use crate::topic_settings::TopicSettings;
@@ -57,6 +58,7 @@ pub struct Hosted {
 #[derive(Debug)]
 struct Hands {
     clock: Clock,
+    metrics: Arc<Metrics>,
     proposals: Arc<IsrProposals>,
     failures: mpsc::UnboundedSender<(DirectoryId, StorageFailure)>,
 }
@@ -90,7 +92,26 @@ impl Hosted {
     /// Hands the controllers' answer to the partition.
     pub fn isr_decided(self: &Arc<Self>, number: u64, reply: IsrReply) {
         let now = self.hands.clock.now();
-        self.with(|partition, effects| partition.isr_decided(number, reply, now, effects));
+        let size = |partition: &Partition<RealDir>| {
+            partition
+                .leader()
+                .map(|leader| leader.isr().committed().len())
+        };
+        let (before, after) = self.with(|partition, effects| {
+            let before = size(partition);
+            partition.isr_decided(number, reply, now, effects);
+            (before, size(partition))
+        });
+        match before.cmp(&after) {
+            std::cmp::Ordering::Less => self.hands.metrics.isr_expands.inc(),
+            std::cmp::Ordering::Greater => self.hands.metrics.isr_shrinks.inc(),
+            std::cmp::Ordering::Equal => 0,
+        };
+    }
+
+    /// A follower has fetched so many bytes of records.
+    pub(crate) fn count_fetched(&self, bytes: usize) {
+        self.hands.metrics.replication_bytes_in.inc_by(bytes as u64);
     }
 
     /// Whoever fetches for this follower is to be woken through `fetcher`.
@@ -108,6 +129,7 @@ impl Hosted {
             fetcher_ready,
             role_changed,
             truncated,
+            misfit,
             storage_failed,
         } = effects;
         for (token, outcome) in completed {
@@ -131,6 +153,10 @@ impl Hosted {
         }
         if let Some(cut) = truncated {
             self.report_cut(&cut);
+        }
+        if let Some(cause) = misfit {
+            warn!(topic = %self.topic, partition = self.index, %cause,
+                  "what a leader sent does not fit this log; comparing histories again");
         }
         if let Some(failure) = storage_failed
             && !self.removed.load(Ordering::Acquire)
@@ -184,6 +210,7 @@ impl Flushable for FlushTarget {
 #[derive(Debug)]
 pub struct Tools {
     pub clock: Clock,
+    pub metrics: Arc<Metrics>,
     pub log_dirs: Arc<LogDirs<RealDir>>,
     pub flusher: Flusher,
     pub membership: Arc<Membership>,
@@ -222,6 +249,7 @@ impl ReplicaManager {
         let (failures, failed) = mpsc::unbounded_channel();
         let hands = Arc::new(Hands {
             clock: tools.clock.clone(),
+            metrics: Arc::clone(&tools.metrics),
             proposals: Arc::clone(&tools.proposals),
             failures,
         });
@@ -735,10 +763,21 @@ impl ReplicaManager {
                 not_intact.insert(key);
             }
         }
+        let offline: HashSet<DirectoryId> = self
+            .tools
+            .log_dirs
+            .directories()
+            .into_iter()
+            .filter_map(|(directory, works)| (!works).then_some(directory))
+            .collect();
         for (topic, index, partition) in image.partitions() {
             let key = (topic.id, index);
-            // Without a directory it was never made, and has lost nothing.
-            if partition.directory(self.me).is_some() && self.get(key.0, key.1).is_none() {
+            // Without a directory it was never made, and has lost nothing; one that is offline with its directory may
+            // have it all still.
+            let place = partition
+                .directory(self.me)
+                .filter(|directory| !offline.contains(directory));
+            if place.is_some() && self.get(key.0, key.1).is_none() {
                 error!(topic = %topic.name, partition = index, "a replica's log is gone; its leader will be asked for all of it");
                 not_intact.insert(key);
             }

@@ -124,8 +124,10 @@ impl Desk {
             tokio::runtime::Handle::current(),
             stop.clone(),
         ));
+        let metrics = Arc::new(Metrics::new());
         let replicas = ReplicaManager::new(Tools {
             clock: clock.clone(),
+            metrics: Arc::clone(&metrics),
             log_dirs: Arc::new(log_dirs),
             flusher: Flusher::new(1).expect("a thread"),
             membership: Arc::clone(&membership),
@@ -144,7 +146,7 @@ impl Desk {
             producer_ids: Arc::new(ProducerIds::new(controllers, membership)),
             sessions: FetchSessions::new(10),
             topic_limits: TopicLimits::default(),
-            metrics: Arc::new(Metrics::new()),
+            metrics,
             authorizer: Authorizer,
         };
         Self {

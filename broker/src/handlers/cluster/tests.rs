@@ -206,11 +206,14 @@ mod of_topic_partitions {
     use super::super::describe_topic_partitions::answer;
     use super::image;
 
+    /// A topic and its partitions on one page.
+    type Page = (String, Vec<i32>);
+
     fn page(
         topics: &[&str],
         limit: i32,
         cursor: Option<(&str, i32)>,
-    ) -> (Vec<(String, Vec<i32>)>, Option<(String, i32)>) {
+    ) -> (Vec<Page>, Option<(String, i32)>) {
         let request = DescribeTopicPartitionsRequest {
             topics: topics
                 .iter()
@@ -244,7 +247,7 @@ mod of_topic_partitions {
         )
     }
 
-    fn rows(rows: &[(&str, &[i32])]) -> Vec<(String, Vec<i32>)> {
+    fn rows(rows: &[(&str, &[i32])]) -> Vec<Page> {
         rows.iter()
             .map(|(name, partitions)| ((*name).to_owned(), partitions.to_vec()))
             .collect()
