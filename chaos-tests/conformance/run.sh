@@ -7,7 +7,7 @@ root=$(cd "$here/../.." && pwd)
 work=${CONFORMANCE_DIR:-$root/.conformance}
 clients=${CLIENTS:-librdkafka kafka-python java tools franz-go kafkajs}
 mkdir -p "$work"
-cluster() { CLUSTER_DIR="$work/cluster" PORT_BASE=${CONFORMANCE_PORT_BASE:-19092} BIN_DIR=${BIN_DIR:-$root/target/release} "$root/deploy/cluster.sh" "$@"; }
+cluster() { CLUSTER_DIR="$work/cluster" PORT_BASE=${CONFORMANCE_PORT_BASE:-19092} BIN_DIR=${BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/release} "$root/deploy/cluster.sh" "$@"; }
 
 need() { command -v "$1" >/dev/null || { echo "conformance: '$1' is not installed; it is needed for $2" >&2; exit 1; }; }
 install_python() {
