@@ -24,6 +24,8 @@ struct Replica {
     seconds: u64,
     completed: Vec<(&'static str, Option<ErrorCode>)>,
     proposals: Vec<IsrProposal>,
+    /// What the last step asked for, less what is collected above.
+    last: Effects<&'static str>,
 }
 
 impl Replica {
@@ -36,6 +38,7 @@ impl Replica {
             seconds: 1,
             completed: Vec::new(),
             proposals: Vec::new(),
+            last: Effects::default(),
         }
     }
 
@@ -59,7 +62,7 @@ impl Replica {
     fn step<R>(
         &mut self,
         act: impl FnOnce(&mut Partition<SimDir, &'static str>, Now, &mut Effects<&'static str>) -> R,
-    ) -> (R, Effects<&'static str>) {
+    ) -> R {
         let mut fx = Effects::default();
         let result = act(&mut self.it, now(self.seconds), &mut fx);
         self.completed.extend(
@@ -68,7 +71,8 @@ impl Replica {
                 .map(|(token, result)| (token, result.err().map(|error| ErrorCode::from(&error)))),
         );
         self.proposals.extend(fx.propose_isr.take());
-        (result, fx)
+        self.last = fx;
+        result
     }
 
     fn lead(&mut self, epoch: i32, partition_epoch: i32, isr: &[i32]) {
@@ -83,14 +87,14 @@ impl Replica {
     }
 
     fn append(&mut self, values: usize) -> Result<Appended, ProduceError> {
-        self.append_as(values, None).0
+        self.append_as(values, None)
     }
 
     fn append_as(
         &mut self,
         values: usize,
         sequence: Option<i32>,
-    ) -> (Result<Appended, ProduceError>, Effects<&'static str>) {
+    ) -> Result<Appended, ProduceError> {
         let batch = batch(values, sequence);
         self.step(|it, now, fx| {
             it.admit(Acks::All)?;
@@ -122,7 +126,7 @@ impl Replica {
     }
 
     fn read(&mut self, spec: ReadSpec) -> Result<ReadOutcome, ReadError> {
-        self.step(|it, now, fx| it.read(spec, now, fx)).0
+        self.step(|it, now, fx| it.read(spec, now, fx))
     }
 
     fn code(&mut self, spec: ReadSpec) -> Option<ErrorCode> {
@@ -272,8 +276,8 @@ fn page_cache_durability_does_not_wait_for_the_disk() {
     };
     let mut leader = Replica::new(1, terms);
     leader.lead(5, 1, &[1, 2]);
-    let (_, fx) = leader.append_as(1, None);
-    assert!(!fx.log_dirty, "nothing asks for a flush");
+    leader.append(1).unwrap();
+    assert!(!leader.last.log_dirty, "nothing asks for a flush");
     leader.fetch_as(2, 1).unwrap();
     assert_eq!(leader.it.high_watermark(), Offset(1));
 }
@@ -318,10 +322,9 @@ fn a_parked_produce_has_a_deadline() {
 fn a_duplicate_gets_its_first_offsets_and_still_waits() {
     let mut leader = Replica::new(1, terms(1));
     leader.lead(5, 1, &[1, 2]);
-    let first = leader.append_as(2, Some(0)).0.unwrap();
-    let (again, fx) = leader.append_as(2, Some(0));
-    let again = again.unwrap();
-    assert!(again.duplicate && !fx.appended);
+    let first = leader.append_as(2, Some(0)).unwrap();
+    let again = leader.append_as(2, Some(0)).unwrap();
+    assert!(again.duplicate && !leader.last.appended);
     assert_eq!(
         (again.base_offset, again.until),
         (first.base_offset, first.until)
@@ -331,7 +334,7 @@ fn a_duplicate_gets_its_first_offsets_and_still_waits() {
     leader.flush();
     leader.fetch_as(2, 2).unwrap();
     assert_eq!(leader.completed, vec![("again", None)]);
-    let gap = leader.append_as(1, Some(7)).0.unwrap_err();
+    let gap = leader.append_as(1, Some(7)).unwrap_err();
     assert_eq!(ErrorCode::from(&gap), ErrorCode::OutOfOrderSequenceNumber);
 }
 
@@ -414,9 +417,7 @@ fn a_new_leader_does_not_tell_the_end_before_it_knows() {
         isolation: Isolation::ReadUncommitted,
     };
     let latest = |leader: &mut Replica| {
-        leader
-            .step(|it, _, fx| it.list_offset(OffsetQuery::Latest, None, reader, fx))
-            .0
+        leader.step(|it, _, fx| it.list_offset(OffsetQuery::Latest, None, reader, fx))
     };
     let early = latest(&mut leader).unwrap_err();
     assert_eq!(ErrorCode::from(&early), ErrorCode::OffsetNotAvailable);
@@ -490,7 +491,6 @@ fn a_follower_far_behind_starts_where_the_leader_does() {
     leader.flush();
     leader
         .step(|it, _, fx| it.delete_records(Some(Offset(5)), fx))
-        .0
         .unwrap();
     follower.follow(1, 1, 1);
     for _ in 0..4 {
@@ -502,7 +502,7 @@ fn a_follower_far_behind_starts_where_the_leader_does() {
     assert_eq!(follower.it.high_watermark(), Offset(10));
     let beyond = leader.step(|it, _, fx| it.delete_records(Some(Offset(11)), fx));
     assert_eq!(
-        beyond.0.err().map(|error| ErrorCode::from(&error)),
+        beyond.err().map(|error| ErrorCode::from(&error)),
         Some(ErrorCode::OffsetOutOfRange)
     );
 }
@@ -518,7 +518,6 @@ fn a_follower_may_begin_in_the_middle_of_a_batch() {
     leader.flush();
     leader
         .step(|it, _, fx| it.delete_records(Some(Offset(7)), fx))
-        .0
         .unwrap();
     follower.follow(1, 1, 1);
     for _ in 0..4 {
@@ -540,8 +539,8 @@ fn a_failed_sync_ends_everything_at_once() {
     let job = leader.it.begin_flush().unwrap();
     let result = job.run();
     assert!(result.is_err());
-    let ((), fx) = leader.step(|it, now, fx| it.finish_flush(job, result, now, fx));
-    assert!(fx.storage_failed.is_some());
+    leader.step(|it, now, fx| it.finish_flush(job, result, now, fx));
+    assert!(leader.last.storage_failed.is_some());
     assert_eq!(
         leader.completed,
         vec![("transfer", Some(ErrorCode::KafkaStorageError))]
