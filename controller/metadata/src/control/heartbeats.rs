@@ -58,7 +58,7 @@ struct Contact {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
-    /// None was opened here, or it was closed after a goodbye: only the session timeout counts.
+    /// None was opened here, or the end of one is forgiven: only the session timeout counts.
     None,
     Open {
         session: u64,
@@ -67,6 +67,8 @@ enum Stream {
     },
     /// It ended without a goodbye.
     Broken { at: Monotonic },
+    /// It ended after a goodbye: only the session timeout fences, but nobody holds the broker's id any more.
+    Left,
 }
 
 /// Why a broker is taken for dead.
@@ -173,7 +175,7 @@ impl Heartbeats {
             && session == closed.0
         {
             contact.stream = if goodbye {
-                Stream::None
+                Stream::Left
             } else {
                 Stream::Broken { at: now.monotonic }
             };
@@ -200,9 +202,9 @@ impl Heartbeats {
 
     /// Whether some process holds this broker's id and may well be alive.
     pub fn has_valid_session(&self, broker: BrokerId, now: Now) -> bool {
-        self.brokers
-            .get(&broker)
-            .is_some_and(|contact| contact.deadline(&self.timings).0 > now.monotonic)
+        self.brokers.get(&broker).is_some_and(|contact| {
+            contact.stream != Stream::Left && contact.deadline(&self.timings).0 > now.monotonic
+        })
     }
 
     /// What a broker may do in an election, from its registration and from what has been heard.

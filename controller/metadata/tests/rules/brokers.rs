@@ -204,6 +204,26 @@ fn streams() {
 }
 
 #[test]
+fn who_said_goodbye_holds_its_id_no_longer() {
+    let mut world = World::with_brokers(1);
+    let one = BrokerId(1);
+    let session = world.open(1);
+    let mut elsewhere = world.request(1);
+    elsewhere.directories = vec![other_place()];
+
+    world.soft.goodbye(one, world.epoch(1));
+    assert_eq!(
+        world.register(&elsewhere).unwrap_err().code,
+        ErrorCode::DuplicateBrokerRegistration,
+        "its stream is still open"
+    );
+    world.soft.session_closed(one, session, world.now);
+    let before = world.epoch(1);
+    world.register(&elsewhere).unwrap();
+    assert_ne!(world.epoch(1), before);
+}
+
+#[test]
 fn the_last_member_keeps_its_place() {
     let mut world = World::with_brokers(3);
     world.topic("t", "1,2,3");
