@@ -2,8 +2,9 @@
 //! Law: offsets have no gaps and epochs never go back. What is not flushed is not claimed. After an IO error every call
 //! answers with that error. The caller holds the lock; only [`FlushJob::run`] works without it.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use kuorum_protocol::record::{BatchMut, BatchView, batches};
@@ -24,6 +25,9 @@ use crate::segments::Segments;
 
 /// The file that remembers the leader epochs.
 pub(crate) const EPOCHS: &str = "leader-epoch-checkpoint";
+
+/// So many places of a log that cannot be read are told of, each once.
+const TOLD_AT_MOST: usize = 32;
 
 /// What is known about a log before it is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,6 +104,8 @@ pub struct Log<D: Dir> {
     /// Offset of the newest producer snapshot.
     snapshot_at: Option<Offset>,
     unflushed_since: Option<Monotonic>,
+    /// Where reads found other bytes than were written.
+    damaged: Mutex<BTreeSet<Offset>>,
 }
 
 impl<D: Dir> Log<D> {
@@ -154,6 +160,7 @@ impl<D: Dir> Log<D> {
             epochs_dirty: opened.epochs_dirty,
             snapshot_at: opened.snapshot_at,
             unflushed_since: None,
+            damaged: Mutex::default(),
             config,
         };
         log.checkpointed_at_most = log.checkpointed_at_most.max(log.flushed);
@@ -583,7 +590,17 @@ impl<D: Dir> Log<D> {
 
     fn read_error(&self, what: &'static str, error: SegmentError) -> ReadError {
         match error {
-            SegmentError::Corrupt(offset) => ReadError::Corrupt { offset },
+            SegmentError::Corrupt(offset) => {
+                if self.is_news(offset) {
+                    tracing::error!(
+                        dir = self.dir.path(), %offset,
+                        "a batch on the disk is not what was written, and whoever reads it is refused. If another \
+                         replica is in sync: stop this process, move this directory away and start it again, and \
+                         all of it is fetched anew"
+                    );
+                }
+                ReadError::Corrupt { offset }
+            }
             SegmentError::Io(cause) => {
                 let failure = StorageFailure {
                     what,
@@ -594,6 +611,12 @@ impl<D: Dir> Log<D> {
                 failure.into()
             }
         }
+    }
+
+    /// Whether damage at `offset` has not been told of; readers come back for as long as it is there.
+    fn is_news(&self, offset: Offset) -> bool {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        damaged.len() < TOLD_AT_MOST && damaged.insert(offset)
     }
 
     /// The first record at or after the start and below `until` whose timestamp is at least `timestamp`.

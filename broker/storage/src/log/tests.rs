@@ -704,6 +704,13 @@ fn damage_in_a_flushed_segment_is_not_served() {
     assert!(log.read(Offset(0), end, 1, true).is_ok());
     let error = log.read(Offset(2), end, 1, true).unwrap_err();
     assert!(matches!(error, ReadError::Corrupt { offset: Offset(2) }));
+    assert!(!log.is_news(Offset(2)), "it was told of, once");
+    let told = (10..100).filter(|offset| log.is_news(Offset(*offset)));
+    assert_eq!(
+        told.count(),
+        TOLD_AT_MOST - 1,
+        "what is remembered has a bound"
+    );
     let until_damage = log.read(Offset(0), end, 9_999, true).unwrap();
     assert_eq!(batches(&until_damage).count(), 2);
     assert!(log.read(Offset(20), end, 1, true).is_ok());
