@@ -1,7 +1,7 @@
 //! What partitions need now and then: a look at the clock, checkpoints, and the deletion of what retention gives up.
 //! Law: timers only. Each partition decides for itself what the time means to it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,11 +64,19 @@ async fn blocking(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Writes every directory's checkpoints: what the next start may rely on.
+/// Writes the checkpoints of every directory that works: what the next start may rely on.
 pub fn checkpoint(log_dirs: &LogDirs<RealDir>, hosted: &[Arc<Hosted>]) {
     type Points = Vec<(String, PartitionIndex, Offset)>;
     let mut directories: HashMap<DirectoryId, (Points, Points, Points)> = HashMap::new();
-    for replica in hosted {
+    let works: HashSet<DirectoryId> = log_dirs
+        .directories()
+        .into_iter()
+        .filter_map(|(id, works)| works.then_some(id))
+        .collect();
+    for replica in hosted
+        .iter()
+        .filter(|replica| works.contains(&replica.directory))
+    {
         let (mark, flushed, start) = replica.with(|partition, _| {
             (
                 partition.high_watermark_to_checkpoint(),

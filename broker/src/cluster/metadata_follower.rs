@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use kuorum_metadata::delta::MetadataDelta;
 use kuorum_metadata::image::MetadataImage;
 use kuorum_metadata::rpc::FeedLine;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -25,6 +26,8 @@ const SECOND_THOUGHT: Duration = Duration::from_secs(5);
 const LINE_MOST: usize = 1 << 30;
 const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_millis(500);
+/// How often lasting trouble is said again.
+const REMINDER: Duration = Duration::from_secs(30);
 
 /// Follows the metadata log until told to stop.
 #[derive(Debug)]
@@ -62,6 +65,7 @@ impl MetadataFollower {
         let mut progress = Progress::new();
         let mut pause = PAUSE_LEAST;
         let mut turn = 0;
+        let mut said: Option<Instant> = None;
         loop {
             let before = progress.offset;
             let controller = self.choose(&mut turn);
@@ -76,8 +80,11 @@ impl MetadataFollower {
                     debug!(controller = controller.id, %trouble, "the metadata feed ended");
                     if progress.offset > before {
                         pause = PAUSE_LEAST;
+                        said = None;
                     }
-                    if pause >= PAUSE_MOST {
+                    let due = said.is_none_or(|at| at.elapsed() >= REMINDER);
+                    if pause >= PAUSE_MOST && due {
+                        said = Some(Instant::now());
                         warn!(controller = controller.id, address = %controller.address, offset = progress.offset,
                               cause = %trouble, "cannot follow the metadata log; trying the next controller");
                     }

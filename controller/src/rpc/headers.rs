@@ -42,7 +42,8 @@ fn check_request(quorum: &Quorum, headers: &HeaderMap) -> Result<(), RpcError> {
         return Err(RpcError::new(
             ErrorCode::InconsistentClusterId,
             format!(
-                "this controller belongs to cluster {}, not to {cluster}",
+                "this controller belongs to cluster {}, not to {cluster}: controller.quorum.voters or a data \
+                 directory of the one who asks is of another cluster",
                 me.cluster_id
             ),
         ));
