@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Proposals in one request.
 const BATCH_MOST: usize = 1000;
 
-/// A proposal and whose it is.
-type Waiting = (Arc<Hosted>, IsrProposal);
+/// A proposal and whose it is, and whether it lets the ISR grow.
+type Waiting = (Arc<Hosted>, IsrProposal, bool);
 
 /// Proposals that wait to be sent: at most one a partition, the newest.
 #[derive(Debug, Default)]
@@ -34,13 +34,19 @@ impl IsrProposals {
     /// Queues a proposal. An older one of the same partition was given up by it, and is forgotten; two threads may
     /// come here in either order.
     pub fn push(&self, hosted: &Arc<Hosted>, proposal: IsrProposal) {
+        // Asked now, because the answer may come by the metadata before it comes as a reply.
+        let grows = hosted.with(|partition, _| {
+            partition
+                .leader()
+                .is_some_and(|leader| proposal.new_isr.len() > leader.isr().committed().len())
+        });
         let mut waiting = self.waiting.lock();
         let key = hosted.key();
         let newer_waits = waiting
             .get(&key)
-            .is_some_and(|(_, known)| known.number > proposal.number);
+            .is_some_and(|(_, known, _)| known.number > proposal.number);
         if !newer_waits {
-            waiting.insert(key, (Arc::clone(hosted), proposal));
+            waiting.insert(key, (Arc::clone(hosted), proposal, grows));
         }
         drop(waiting);
         self.nudge.notify_one();
@@ -77,12 +83,15 @@ pub async fn run(
             () = stop.cancelled() => return,
             replies = ask(&controllers, &membership, &batch) => replies,
         };
-        for (hosted, proposal) in batch {
+        for (hosted, proposal, grows) in batch {
             let reply = replies
                 .get(&(hosted.topic_id, hosted.index))
                 .cloned()
                 .unwrap_or(IsrReply::Unanswered);
             report(&hosted, &proposal, &reply);
+            if matches!(reply, IsrReply::Accepted { .. }) {
+                hosted.count_isr_change(grows);
+            }
             hosted.isr_decided(proposal.number, reply);
         }
     }
@@ -98,7 +107,7 @@ async fn ask(
     };
     let partitions = batch
         .iter()
-        .map(|(hosted, proposal)| AlterPartition {
+        .map(|(hosted, proposal, _)| AlterPartition {
             topic_id: hosted.topic_id,
             partition: hosted.index,
             leader_epoch: proposal.leader_epoch,

@@ -92,20 +92,14 @@ impl Hosted {
     /// Hands the controllers' answer to the partition.
     pub fn isr_decided(self: &Arc<Self>, number: u64, reply: IsrReply) {
         let now = self.hands.clock.now();
-        let size = |partition: &Partition<RealDir>| {
-            partition
-                .leader()
-                .map(|leader| leader.isr().committed().len())
-        };
-        let (before, after) = self.with(|partition, effects| {
-            let before = size(partition);
-            partition.isr_decided(number, reply, now, effects);
-            (before, size(partition))
-        });
-        match before.cmp(&after) {
-            std::cmp::Ordering::Less => self.hands.metrics.isr_expands.inc(),
-            std::cmp::Ordering::Greater => self.hands.metrics.isr_shrinks.inc(),
-            std::cmp::Ordering::Equal => 0,
+        self.with(|partition, effects| partition.isr_decided(number, reply, now, effects));
+    }
+
+    /// A change of the ISR was decided as this broker proposed it.
+    pub(crate) fn count_isr_change(&self, grew: bool) {
+        match grew {
+            true => self.hands.metrics.isr_expands.inc(),
+            false => self.hands.metrics.isr_shrinks.inc(),
         };
     }
 
