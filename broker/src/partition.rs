@@ -22,7 +22,9 @@ use kuorum_replication::mutation::{self, Mutation};
 use kuorum_replication::{
     Assignment, Durability, Follower, FollowerStep, IsrReply, Leader, Terms, Ticket, Waiters,
 };
-use kuorum_storage::{AppendError, Dir, FlushJob, Log, LogConfig, LogError, StorageFailure};
+use kuorum_storage::{
+    AppendError, Dir, FlushJob, Log, LogConfig, LogError, RecoveryPoint, StorageFailure,
+};
 
 pub use effects::{Effects, ProduceToken, Truncation};
 pub use error::{LeaderHint, ProduceError, ReadError};
@@ -818,6 +820,31 @@ impl<D: Dir, T> Partition<D, T> {
             Err(error) => {
                 self.log_failed(error, fx);
             }
+        }
+    }
+
+    /// Gets the log ready for its recovery-point checkpoint; `None` once the disk has failed. Write the checkpoint, then
+    /// call [`Self::checkpointed`] with the same point.
+    pub fn prepare_checkpoint(&mut self, fx: &mut Effects<T>) -> Option<RecoveryPoint> {
+        if matches!(self.role, Role::Failed(_)) {
+            return None;
+        }
+        match self.log.prepare_checkpoint() {
+            Ok(point) => Some(point),
+            Err(error) => {
+                self.log_failed(error, fx);
+                None
+            }
+        }
+    }
+
+    /// The checkpoint that says `point` is durable.
+    pub fn checkpointed(&mut self, point: RecoveryPoint, fx: &mut Effects<T>) {
+        if matches!(self.role, Role::Failed(_)) {
+            return;
+        }
+        if let Err(error) = self.log.checkpointed(point) {
+            self.log_failed(error, fx);
         }
     }
 

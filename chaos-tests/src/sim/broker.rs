@@ -136,22 +136,6 @@ impl Node {
             .map_or_else(Vec::new, |process| process.hosted.keys().copied().collect())
     }
 
-    /// Writes the checkpoint files.
-    pub(super) fn checkpoint(&mut self) {
-        let Some(process) = &self.process else {
-            return;
-        };
-        for (number, hosted) in &process.hosted {
-            let log = hosted.partition.log();
-            let checkpoint = Checkpoint {
-                log_start: log.start_offset(),
-                recovery_point: log.flushed_end(),
-                high_watermark: hosted.partition.high_watermark_to_checkpoint(),
-            };
-            self.checkpoints.insert(*number, checkpoint);
-        }
-    }
-
     /// The controllers know what this process said of its replicas.
     pub(super) fn registered(&mut self) {
         self.lost.clear();
@@ -165,6 +149,25 @@ impl Node {
 
 /// The life of processes.
 impl World {
+    /// Writes the checkpoint files.
+    pub(super) fn checkpoint(&mut self, broker: BrokerId) {
+        for number in self.nodes[&broker].hosted() {
+            let prepared = self.with_partition(broker, number, |it, _, fx| {
+                let point = it.prepare_checkpoint(fx)?;
+                let checkpoint = Checkpoint {
+                    log_start: it.log().start_offset(),
+                    recovery_point: point.offset,
+                    high_watermark: it.high_watermark_to_checkpoint(),
+                };
+                it.checkpointed(point, fx);
+                Some(checkpoint)
+            });
+            if let Some(checkpoint) = prepared.flatten() {
+                self.node(broker).checkpoints.insert(number, checkpoint);
+            }
+        }
+    }
+
     /// Starts a process on `broker`'s machine: it opens what lies on the disk and introduces itself.
     pub(super) fn start_process(&mut self, broker: BrokerId) {
         let now = self.now();

@@ -344,7 +344,7 @@ impl World {
                     Duration::from_millis(500),
                     Happening::Checkpoint { broker, run },
                 );
-                self.node(broker).checkpoint();
+                self.checkpoint(broker);
             }
             Happening::DiskDied { broker, .. } => self.disk_died(broker),
             Happening::Restart { broker, run } => {
