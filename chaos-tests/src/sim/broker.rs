@@ -1,6 +1,7 @@
 //! A broker in the simulation: a disk that outlives processes, and the process of the moment, which carries out what its
 //! partitions ask for just as the real shell does.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -473,7 +474,7 @@ impl World {
                 continue;
             }
             let assignment = Assignment::of(&process.image, image);
-            if !process.hosted.contains_key(&number) {
+            if let Entry::Vacant(place) = process.hosted.entry(number) {
                 let dir = node.disk.subdirectory(&format!("bank-transfers-{number}"));
                 let opened = Log::open(dir, log_config(&plan), Known::default(), now);
                 let Ok((log, _)) = opened else {
@@ -484,7 +485,7 @@ impl World {
                 };
                 let identity = identities[&number].clone();
                 let partition = Partition::new(identity, log, terms(&plan), Offset::ZERO);
-                process.hosted.insert(number, Hosted::new(partition));
+                place.insert(Hosted::new(partition));
                 node.checkpoints.insert(number, Checkpoint::default());
             }
             self.with_partition(broker, number, |it, now, fx| {
