@@ -1,7 +1,7 @@
 //! What partitions need now and then: a look at the clock, checkpoints, and the deletion of what retention gives up.
 //! Law: timers only. Each partition decides for itself what the time means to it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub async fn run(
             }
             _ = checkpoints.tick() => {
                 let replicas = Arc::clone(&replicas);
-                blocking(move || checkpoint(replicas.log_dirs(), &replicas.all())).await;
+                blocking(move || replicas.checkpoint()).await;
             }
             _ = retention.tick() => {
                 let (replicas, clock) = (Arc::clone(&replicas), clock.clone());
@@ -67,16 +67,16 @@ async fn blocking(work: impl FnOnce() + Send + 'static) {
 /// Writes the checkpoints of every directory that works: what the next start may rely on.
 pub fn checkpoint(log_dirs: &LogDirs<RealDir>, hosted: &[Arc<Hosted>]) {
     type Points = Vec<(String, PartitionIndex, Offset)>;
-    let mut directories: HashMap<DirectoryId, (Points, Points, Points)> = HashMap::new();
-    let works: HashSet<DirectoryId> = log_dirs
+    // One that holds nothing any more must not go on telling of what it held.
+    let mut directories: HashMap<DirectoryId, (Points, Points, Points)> = log_dirs
         .directories()
         .into_iter()
-        .filter_map(|(id, works)| works.then_some(id))
+        .filter_map(|(id, works)| works.then(|| (id, Default::default())))
         .collect();
-    for replica in hosted
-        .iter()
-        .filter(|replica| works.contains(&replica.directory))
-    {
+    for replica in hosted {
+        let Some((marks, points, starts)) = directories.get_mut(&replica.directory) else {
+            continue;
+        };
         let (mark, flushed, start) = replica.with(|partition, _| {
             (
                 partition.high_watermark_to_checkpoint(),
@@ -84,7 +84,6 @@ pub fn checkpoint(log_dirs: &LogDirs<RealDir>, hosted: &[Arc<Hosted>]) {
                 partition.log().start_offset(),
             )
         });
-        let (marks, points, starts) = directories.entry(replica.directory).or_default();
         let topic = || replica.topic.to_string();
         marks.push((topic(), replica.index, mark));
         points.push((topic(), replica.index, flushed));

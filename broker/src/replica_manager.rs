@@ -225,6 +225,8 @@ pub struct ReplicaManager {
     /// The newest fetch of each follower that is being answered here.
     newest_fetches: Mutex<HashMap<BrokerId, Arc<Notify>>>,
     failures: Mutex<Option<mpsc::UnboundedReceiver<(DirectoryId, StorageFailure)>>>,
+    /// Held from the look at what is hosted until the checkpoints that say so are written.
+    checkpoints: Mutex<()>,
 }
 
 /// What opening the logs at the start of the process found.
@@ -254,6 +256,7 @@ impl ReplicaManager {
             hosted: RwLock::new(HashMap::new()),
             newest_fetches: Mutex::new(HashMap::new()),
             failures: Mutex::new(Some(failed)),
+            checkpoints: Mutex::new(()),
         })
     }
 
@@ -265,6 +268,12 @@ impl ReplicaManager {
     /// Every replica on this broker.
     pub fn all(&self) -> Vec<Arc<Hosted>> {
         self.hosted.read().values().cloned().collect()
+    }
+
+    /// Writes the checkpoints of what is hosted now, one round after the other.
+    pub fn checkpoint(&self) {
+        let _round = self.checkpoints.lock();
+        crate::log_maintenance::checkpoint(&self.tools.log_dirs, &self.all());
     }
 
     /// How many replicas this broker holds.
@@ -651,14 +660,18 @@ impl ReplicaManager {
             hosted.with(|partition, effects| partition.go_offline(&nobody, effects));
             info!(topic = %hosted.topic, partition = hosted.index, "deleting a log");
         }
+        // What the checkpoints say of these logs must not be taken for what they say of a later topic of the same name.
+        self.checkpoint();
         let this = Arc::clone(self);
         // Files may be many and large; nobody waits for them.
         std::thread::spawn(move || {
             for hosted in gone {
-                let removed =
-                    this.tools
-                        .log_dirs
-                        .remove_log(&hosted.topic, hosted.index, hosted.directory);
+                let removed = this.tools.log_dirs.remove_log(
+                    &hosted.topic,
+                    hosted.index,
+                    hosted.topic_id,
+                    hosted.directory,
+                );
                 if let Err(error) = removed {
                     warn!(topic = %hosted.topic, partition = hosted.index, cause = %error, "a log could not be deleted");
                 }
@@ -925,6 +938,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::{assignment, in_parallel};
+    use crate::testing::{Desk, Topic, topic_id};
 
     fn directory(number: u128) -> DirectoryId {
         DirectoryId(Uuid::from_u128(number))
@@ -943,6 +957,22 @@ mod tests {
             in_controlled_shutdown: leaving,
             version: String::new(),
         })
+    }
+
+    #[tokio::test]
+    async fn the_checkpoints_forget_a_topic_before_its_name_is_free() {
+        let desk = Desk::with(&[Topic::default()]).await;
+        let log_starts = || {
+            let dir = &desk.rooms.config.log_dirs[0];
+            let path = std::path::Path::new(dir).join("log-start-offset-checkpoint");
+            std::fs::read_to_string(path).expect("a checkpoint")
+        };
+        desk.rooms.replicas.checkpoint();
+        assert_eq!(log_starts(), "0\n1\norders 0 0\n");
+        let topic_id = topic_id("orders");
+        desk.learn(vec![MetadataRecord::RemoveTopic { topic_id }])
+            .await;
+        assert_eq!(log_starts(), "0\n0\n");
     }
 
     #[test]

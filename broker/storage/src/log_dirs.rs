@@ -127,6 +127,8 @@ struct Directory<D: Dir> {
     health: Arc<DirHealth>,
     was_clean: bool,
     same_boot: bool,
+    /// Held while a partition's directory gets or loses its name.
+    names: Mutex<()>,
     /// Partitions whose log was found here and has not been opened yet.
     unopened: Mutex<BTreeSet<String>>,
     /// How many partitions live here.
@@ -304,6 +306,7 @@ impl<D: Dir> LogDirs<D> {
         topic_id: TopicId,
     ) -> io::Result<(D, Arc<D::File>)> {
         let dir = directory.dir.subdirectory(name);
+        let _names = directory.names.lock();
         if dir.exists()? {
             self.clear_the_way(directory, name, topic_id)?;
         }
@@ -327,7 +330,12 @@ impl<D: Dir> LogDirs<D> {
                 io::ErrorKind::AlreadyExists,
                 format!("{name} holds this partition's log already"),
             )),
-            Some(_) => self.delete(directory, name),
+            Some(_) => {
+                let deleted = self.unused_name(directory, name, DELETED)?;
+                directory.dir.rename(name, &deleted)?;
+                directory.dir.sync()?;
+                directory.dir.remove_all(&deleted)
+            }
             None => {
                 let stray = self.unused_name(directory, name, STRAY)?;
                 tracing::warn!(name, stray, "a log without a topic id is set aside");
@@ -337,7 +345,8 @@ impl<D: Dir> LogDirs<D> {
         }
     }
 
-    /// Removes a partition's directory. Whoever still has the log open can go on reading it, but must not write.
+    /// Removes a partition's directory. Whoever still has the log open can go on reading it, but must not write. A later
+    /// topic of the same name may have taken the directory's name meanwhile: then the old log is gone already.
     ///
     /// # Errors
     /// `Storage`.
@@ -345,12 +354,13 @@ impl<D: Dir> LogDirs<D> {
         &self,
         topic: &str,
         partition: PartitionIndex,
+        topic_id: TopicId,
         directory: DirectoryId,
     ) -> Result<(), LogError> {
         let directory = self.directory(directory)?;
         directory.health.check()?;
         let name = directory_name(topic, partition);
-        let deleted = self.delete(directory, &name);
+        let deleted = self.delete(directory, &name, topic_id);
         deleted.map_err(|cause| directory.fail("delete a log", cause))?;
         directory.unopened.lock().remove(&name);
         let one_less = |count: u64| Some(count.saturating_sub(1));
@@ -361,12 +371,17 @@ impl<D: Dir> LogDirs<D> {
     }
 
     /// Gone in one step, however long the removal takes.
-    fn delete(&self, directory: &Directory<D>, name: &str) -> io::Result<()> {
-        if !directory.dir.subdirectory(name).exists()? {
-            return Ok(());
-        }
-        let deleted = self.unused_name(directory, name, DELETED)?;
-        directory.dir.rename(name, &deleted)?;
+    fn delete(&self, directory: &Directory<D>, name: &str, topic_id: TopicId) -> io::Result<()> {
+        let deleted = {
+            let _names = directory.names.lock();
+            let dir = directory.dir.subdirectory(name);
+            if !dir.exists()? || topic_id_of(&dir)? != Some(topic_id) {
+                return Ok(());
+            }
+            let deleted = self.unused_name(directory, name, DELETED)?;
+            directory.dir.rename(name, &deleted)?;
+            deleted
+        };
         directory.dir.sync()?;
         directory.dir.remove_all(&deleted)
     }
@@ -523,6 +538,7 @@ fn read_directory<D: Dir>(dir: &D, cluster_id: &str, node_id: i32) -> io::Result
         health: Arc::default(),
         was_clean,
         same_boot,
+        names: Mutex::new(()),
         unopened: Mutex::new(unopened),
         partitions: AtomicU64::new(found.len() as u64),
         _lock: Some(lock),

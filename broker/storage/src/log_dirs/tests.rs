@@ -193,7 +193,7 @@ fn a_partition_is_deleted_in_one_step_and_its_name_is_free() {
     let again = open_dirs.create_log("t", 0, TOPIC, LogConfig::default(), Now::default());
     assert!(again.is_err(), "it is there already");
     assert_eq!(open_dirs.directories(), vec![(id, true)]);
-    open_dirs.remove_log("t", 0, id).unwrap();
+    open_dirs.remove_log("t", 0, TOPIC, id).unwrap();
     create(&open_dirs, "t", 0);
 }
 
@@ -208,8 +208,14 @@ fn what_is_left_of_an_older_topic_gives_way() {
     let newer = TopicId(Uuid::from_u128(6));
     let made = open_dirs.create_log("t", 0, newer, LogConfig::default(), Now::default());
     assert_eq!(made.unwrap().1.end_offset(), Offset(0));
-    open_dirs.remove_log("t", 0, id).unwrap();
-    open_dirs.remove_log("t", 0, id).unwrap();
+    // The removal of the older one comes late, and must not take the newer one's log for it.
+    open_dirs.remove_log("t", 0, TOPIC, id).unwrap();
+    assert_eq!(
+        topic_id_of(&dirs[0].subdirectory("t-0")).unwrap(),
+        Some(newer)
+    );
+    open_dirs.remove_log("t", 0, newer, id).unwrap();
+    open_dirs.remove_log("t", 0, newer, id).unwrap();
     dirs[0].subdirectory("t-0.9-delete").create().unwrap();
     dirs[0].subdirectory("t-1").create().unwrap();
     drop(open_dirs);
