@@ -5,6 +5,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kuorum_protocol::Timestamp;
+use kuorum_protocol::api_key::ApiKey;
 use kuorum_protocol::frame;
 use kuorum_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use kuorum_protocol::record::batch::validate_produced;
@@ -47,7 +48,7 @@ fn produce(c: &mut Criterion) {
             ..ProduceRequest::default()
         };
         let header = frame::RequestHeader {
-            api_key: 0,
+            api_key: ApiKey::Produce,
             api_version: 9,
             correlation_id: 1,
             client_id: Some("bench".to_owned()),
