@@ -150,6 +150,16 @@ impl<D: Dir> LogStore<D> {
                 ),
             ));
         }
+        // The first entry of all is stored before the first vote; whoever stored more has voted, and would vote twice.
+        if vote.is_none() && log.end_offset() > Offset(1) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the file {:?} is gone, though there are entries: restore it, or format this controller anew and let it copy the log from the others",
+                    VOTE.name
+                ),
+            ));
+        }
         let mut last = purged;
         if log.end_offset() > start {
             let index = log.end_offset().0 as u64 - 1;

@@ -186,6 +186,7 @@ async fn what_was_acknowledged_survives_the_power_failing() {
 async fn a_purge_beyond_the_end_begins_the_log_anew() {
     let dir = fresh(3);
     let mut store = open(&dir);
+    store.save_vote(&Vote::new(1, 1)).await.unwrap();
     store
         .blocking_append([blank(1, 0), blank(1, 1)])
         .await
@@ -201,6 +202,21 @@ async fn a_purge_beyond_the_end_begins_the_log_anew() {
 }
 
 #[tokio::test]
+async fn who_has_entries_but_no_vote_does_not_run() {
+    for (entries, opens) in [(1, true), (2, false)] {
+        let dir = fresh(6);
+        let mut store = open(&dir);
+        for index in 0..entries {
+            store.blocking_append([blank(1, index)]).await.unwrap();
+        }
+        drop(store);
+        dir.crash();
+        let again = LogStore::open(dir, Clock::seeded(1), Failure::new());
+        assert_eq!(again.is_ok(), opens, "{entries} entries");
+    }
+}
+
+#[tokio::test]
 async fn an_entry_never_leaves_a_gap() {
     let dir = fresh(4);
     let mut store = open(&dir);
@@ -212,6 +228,7 @@ async fn an_entry_never_leaves_a_gap() {
 async fn one_append_carries_a_bounded_number_of_bytes() {
     let dir = fresh(5);
     let mut store = open(&dir);
+    store.save_vote(&Vote::new(1, 1)).await.unwrap();
     let entries: Vec<Entry> = (0..60).map(|index| decision(1, index, 20_000)).collect();
     store.blocking_append(entries.clone()).await.unwrap();
     store
