@@ -71,7 +71,8 @@ pub fn checkpoint(log_dirs: &LogDirs<RealDir>, hosted: &[Arc<Hosted>]) {
     let mut directories: HashMap<DirectoryId, (Points, Points, Points)> = log_dirs
         .directories()
         .into_iter()
-        .filter_map(|(id, works)| works.then(|| (id, Default::default())))
+        .filter(|(_, works)| *works)
+        .map(|(id, _)| (id, Default::default()))
         .collect();
     for replica in hosted {
         let Some((marks, points, starts)) = directories.get_mut(&replica.directory) else {
