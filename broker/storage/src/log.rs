@@ -178,7 +178,10 @@ impl<D: Dir> Log<D> {
 
     /// The offset after the last record.
     pub fn end_offset(&self) -> Offset {
-        self.segments.active().next
+        // A reset that failed half-way leaves no segment. The log has failed then, and may still be asked.
+        self.segments
+            .last()
+            .map_or(self.start, |segment| segment.next)
     }
 
     /// Everything below is durable.

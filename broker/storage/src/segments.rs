@@ -20,6 +20,11 @@ impl<D: Dir> Segments<D> {
         Self { list }
     }
 
+    /// The active segment; none in a log that failed while it was being emptied.
+    pub(crate) fn last(&self) -> Option<&Segment<D>> {
+        self.list.last()
+    }
+
     pub(crate) fn active(&self) -> &Segment<D> {
         self.list.last().expect("a log has an active segment")
     }

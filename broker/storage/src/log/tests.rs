@@ -182,6 +182,20 @@ fn a_truncation_while_a_flush_is_under_way_makes_it_count_for_nothing() {
 }
 
 #[test]
+fn a_log_whose_reset_failed_may_still_be_asked_where_it_ends() {
+    let faults: [fn(&SimDir); 2] = [SimDir::fail_next_sync, SimDir::fail_next_write];
+    for fail in faults {
+        let dir = SimDir::new(1);
+        let mut log = fresh(&dir);
+        append(&mut log, plain(3, 10, 1));
+        flush(&mut log);
+        fail(&dir);
+        assert!(log.reset_to(Offset(100)).is_err());
+        assert!(log.end_offset() >= log.start_offset());
+    }
+}
+
+#[test]
 fn after_a_failed_flush_every_call_fails() {
     let dir = SimDir::new(1);
     let mut log = fresh(&dir);
