@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kuorum_protocol::{DirectoryId, Offset, PartitionIndex};
-use kuorum_storage::{LogDirs, RealDir};
+use kuorum_storage::{LogDirs, RealDir, RecoveryPoint};
 use kuorum_transport::Clock;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -64,42 +64,72 @@ async fn blocking(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Writes the checkpoints of every directory that works: what the next start may rely on.
+/// Writes the checkpoints of every directory that works: what the next start may rely on. A log that has not moved since the last
+/// time is asked for nothing.
 pub fn checkpoint(log_dirs: &LogDirs<RealDir>, hosted: &[Arc<Hosted>]) {
-    type Points = Vec<(String, PartitionIndex, Offset)>;
     // One that holds nothing any more must not go on telling of what it held.
-    let mut directories: HashMap<DirectoryId, (Points, Points, Points)> = log_dirs
+    let mut directories: HashMap<DirectoryId, Checkpoints> = log_dirs
         .directories()
         .into_iter()
         .filter(|(_, works)| *works)
-        .map(|(id, _)| (id, Default::default()))
+        .map(|(id, _)| (id, Checkpoints::default()))
         .collect();
     for replica in hosted {
-        let Some((marks, points, starts)) = directories.get_mut(&replica.directory) else {
+        let Some(checkpoints) = directories.get_mut(&replica.directory) else {
             continue;
         };
-        let (mark, flushed, start) = replica.with(|partition, _| {
+        let (mark, start, point, prepared) = replica.with(|partition, effects| {
+            let moved = partition.log_view().flushed_end != replica.checkpointed();
+            let prepared = if moved {
+                partition.prepare_checkpoint(effects)
+            } else {
+                None
+            };
+            let view = partition.log_view();
+            let point = prepared.map_or(view.flushed_end, |point| point.offset);
             (
                 partition.high_watermark_to_checkpoint(),
-                partition.log().flushed_end(),
-                partition.log().start_offset(),
+                view.log_start,
+                point,
+                prepared,
             )
         });
-        let topic = || replica.topic.to_string();
-        marks.push((topic(), replica.index, mark));
-        points.push((topic(), replica.index, flushed));
-        starts.push((topic(), replica.index, start));
+        let line = |offset| (replica.topic.to_string(), replica.index, offset);
+        checkpoints.high_watermarks.push(line(mark));
+        checkpoints.recovery_points.push(line(point));
+        checkpoints.log_starts.push(line(start));
+        checkpoints
+            .prepared
+            .extend(prepared.map(|point| (replica, point)));
     }
-    for (directory, (marks, points, starts)) in directories {
+    for (directory, checkpoints) in directories {
         let written = log_dirs
-            .checkpoint_recovery_points(directory, &points)
-            .and_then(|()| log_dirs.checkpoint_log_starts(directory, &starts))
-            .and_then(|()| log_dirs.checkpoint_high_watermarks(directory, &marks));
+            .checkpoint_recovery_points(directory, &checkpoints.recovery_points)
+            .and_then(|()| log_dirs.checkpoint_log_starts(directory, &checkpoints.log_starts))
+            .and_then(|()| {
+                log_dirs.checkpoint_high_watermarks(directory, &checkpoints.high_watermarks)
+            });
         if let Err(error) = written {
             warn!(%directory, cause = %error, "a directory's checkpoints could not be written");
+            continue;
+        }
+        for (replica, point) in checkpoints.prepared {
+            replica.with(|partition, effects| partition.checkpointed(point, effects));
+            replica.note_checkpoint(point.offset);
         }
     }
 }
+
+/// What one directory's checkpoints will say, and the logs that got ready for them.
+#[derive(Default)]
+struct Checkpoints<'a> {
+    high_watermarks: Vec<Line>,
+    recovery_points: Vec<Line>,
+    log_starts: Vec<Line>,
+    prepared: Vec<(&'a Arc<Hosted>, RecoveryPoint)>,
+}
+
+type Line = (String, PartitionIndex, Offset);
 
 fn delete_expired(replicas: &ReplicaManager, clock: &Clock) {
     for hosted in replicas.all() {

@@ -334,11 +334,8 @@ impl LeaderFetcher {
                 continue;
             }
             let (step, flushing) = hosted.with(|partition, _| {
-                let log = partition.log();
-                (
-                    partition.next_step(now),
-                    log.flushed_end() < log.end_offset(),
-                )
+                let log = partition.log_view();
+                (partition.next_step(now), log.flushed_end < log.log_end)
             });
             let asked = Asked {
                 hosted: Arc::clone(hosted),

@@ -3,13 +3,13 @@
 //! is done after the lock has ended, and no lock crosses an await.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use kuorum_metadata::record::ConfigResource;
 use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
-use kuorum_protocol::{BrokerId, DirectoryId, PartitionIndex, TopicId};
+use kuorum_protocol::{BrokerId, DirectoryId, Offset, PartitionIndex, TopicId};
 use kuorum_replication::assignment::Standing;
 use kuorum_replication::{Assignment, Durability, IsrReply};
 use kuorum_storage::{
@@ -51,6 +51,8 @@ pub struct Hosted {
     flush: OnceLock<FlushHandle>,
     /// The partition is being deleted: what its files say no longer matters.
     removed: AtomicBool,
+    /// The flushed end that the checkpoint on the disk names; −1 before the first.
+    checkpointed: AtomicI64,
     hands: Arc<Hands>,
 }
 
@@ -64,6 +66,16 @@ struct Hands {
 }
 
 impl Hosted {
+    /// The flushed end that the checkpoint on the disk names; −1 before the first.
+    pub fn checkpointed(&self) -> Offset {
+        Offset(self.checkpointed.load(Ordering::Relaxed))
+    }
+
+    /// The checkpoint on the disk names this flushed end.
+    pub fn note_checkpoint(&self, flushed_end: Offset) {
+        self.checkpointed.store(flushed_end.0, Ordering::Relaxed);
+    }
+
     /// Which partition it is.
     pub fn key(&self) -> Key {
         (self.topic_id, self.index)
@@ -402,7 +414,7 @@ impl ReplicaManager {
         index: PartitionIndex,
         directory: DirectoryId,
         log: Log<RealDir>,
-        high_watermark: kuorum_protocol::Offset,
+        high_watermark: Offset,
     ) -> Arc<Hosted> {
         let topic: Arc<str> = topic.into();
         let identity = Identity {
@@ -426,6 +438,7 @@ impl ReplicaManager {
             fetcher: Mutex::new(None),
             flush: OnceLock::new(),
             removed: AtomicBool::new(false),
+            checkpointed: AtomicI64::new(-1),
             hands: Arc::clone(&self.hands),
         });
         let target = Arc::new(FlushTarget(Arc::downgrade(&hosted)));
@@ -564,14 +577,7 @@ impl ReplicaManager {
                 .create_log(topic, key.1, key.0, settings.log, now)
             {
                 Ok((directory, log)) => {
-                    let hosted = self.host(
-                        topic,
-                        key.0,
-                        key.1,
-                        directory,
-                        log,
-                        kuorum_protocol::Offset::ZERO,
-                    );
+                    let hosted = self.host(topic, key.0, key.1, directory, log, Offset::ZERO);
                     hosted.with(|partition, effects| {
                         partition.set_terms(settings.terms, now, effects)
                     });
