@@ -51,7 +51,7 @@ pub(crate) struct Configs {
     /// Change settings
     #[arg(long)]
     alter: bool,
-    /// name=value,…; a value with commas stands in brackets: cleanup.policy=[compact,delete]
+    /// name=value,…; a value with commas stands in brackets: cleanup.policy=`[compact,delete]`
     #[arg(long, requires = "alter", value_name = "NAME=VALUE,…")]
     add_config: Vec<String>,
     /// name,…
