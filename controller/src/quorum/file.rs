@@ -30,6 +30,12 @@ pub(crate) const PURGED: Kind = Kind {
     magic: "KUORUM-PURGED",
     version: 1,
 };
+/// An index: every entry below it was durable once.
+pub(crate) const DURABLE: Kind = Kind {
+    name: "durable-end",
+    magic: "KUORUM-DURABLE-END",
+    version: 1,
+};
 /// The last snapshot.
 pub(crate) const SNAPSHOT: Kind = Kind {
     name: "snapshot",

@@ -6,8 +6,10 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
 use kuorum_protocol::record::{
     BatchBuilder, BatchMut, BatchView, Codec, DecompressLimit, RecordsReader,
@@ -22,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::failure::Failure;
-use super::file::{PURGED, VOTE};
+use super::file::{DURABLE, PURGED, VOTE};
 use super::types::{Entry, LogId, StorageError, StorageIOError, TypeConfig, Vote};
 
 /// How many bytes of entries one AppendEntries carries at most, unless a single entry is larger.
@@ -31,6 +33,10 @@ const READ_BUDGET: usize = 256 * 1024;
 const TAIL_BYTES: usize = 4 * 1024 * 1024;
 /// Where the log lives inside the quorum's directory: as Kafka names it, so that Kafka's tools know it.
 const LOG_DIRECTORY: &str = "__cluster_metadata-0";
+/// How far the file that names the durable end may lag behind it. Damage younger than this looks like an entry that was being
+/// written.
+const MARK_EVERY: Duration = Duration::from_secs(1);
+const CANNOT_MARK: &str = "cannot note the durable end of the metadata log";
 /// How much is read from the disk at once.
 const READ_BYTES: usize = 1024 * 1024;
 
@@ -72,6 +78,8 @@ struct State<D: Dir> {
     vote: Option<Vote>,
     purged: Option<LogId>,
     last: Option<LogId>,
+    /// What the file says of the durable end.
+    marked: u64,
     tail: Tail,
 }
 
@@ -87,6 +95,8 @@ enum Job {
     Truncate(u64, oneshot::Sender<io::Result<()>>),
     /// Removes the entries up to and with this one.
     Purge(LogId, oneshot::Sender<io::Result<()>>),
+    /// Notes how far the log is durable.
+    Mark(oneshot::Sender<io::Result<()>>),
 }
 
 impl<D: Dir> LogStore<D> {
@@ -98,6 +108,7 @@ impl<D: Dir> LogStore<D> {
     pub fn open(dir: D, clock: Clock, failure: Failure) -> io::Result<Self> {
         let vote = VOTE.read_json(&dir)?;
         let purged: Option<LogId> = PURGED.read_json(&dir)?;
+        let marked: u64 = DURABLE.read_json(&dir)?.unwrap_or_default();
         let start = Offset(purged.map_or(0, |id| id.index as i64 + 1));
         let log_dir = dir.subdirectory(LOG_DIRECTORY);
         if log_dir.create()? {
@@ -127,6 +138,15 @@ impl<D: Dir> LogStore<D> {
                 io::ErrorKind::InvalidData,
                 format!(
                     "the metadata log is damaged ({corruption:?}): nothing was removed. Format this controller anew and let it copy the log from the others"
+                ),
+            ));
+        }
+        if (log.end_offset().0 as u64) < marked {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the metadata log ends at {}, though it was durable up to {marked}: entries that were acknowledged are gone. Format this controller anew and let it copy the log from the others",
+                    log.end_offset()
                 ),
             ));
         }
@@ -168,12 +188,14 @@ impl<D: Dir> LogStore<D> {
                 .map(|entry| entry.log_id);
         }
         let (jobs, queue) = mpsc::channel();
+        let timer = clock.clone();
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 log,
                 vote,
                 purged,
                 last,
+                marked,
                 tail: Tail::default(),
             }),
             jobs,
@@ -185,12 +207,37 @@ impl<D: Dir> LogStore<D> {
             .spawn(move || {
                 let _guard = Guard(failure.clone());
                 // Ends when the last handle is gone: nothing can be asked any more.
-                for job in queue {
+                let mut due = timer.now().monotonic + MARK_EVERY;
+                loop {
+                    let job = match queue.recv_timeout(MARK_EVERY) {
+                        Ok(job) => Some(job),
+                        Err(RecvTimeoutError::Timeout) => None,
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    };
                     let Some(shared) = weak.upgrade() else { return };
-                    run(&dir, &shared.state, job, &failure);
+                    let idle = job.is_none();
+                    if let Some(job) = job {
+                        run(&dir, &shared.state, job, &failure);
+                    }
+                    let now = timer.now().monotonic;
+                    if idle || now >= due {
+                        due = now + MARK_EVERY;
+                        let result = mark(&dir, &shared.state);
+                        if let Err(error) = result {
+                            failure.report(format!("{CANNOT_MARK}: {error}"));
+                        }
+                    }
                 }
             })?;
         Ok(Self { shared })
+    }
+
+    /// Notes how far the log is durable, now and not within the second: an orderly end leaves nothing to doubt.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) async fn mark_durable_end(&self) -> io::Result<()> {
+        self.submit(Job::Mark).await
     }
 
     /// The first index in the log, and the one after the last.
@@ -272,7 +319,7 @@ fn run<D: Dir>(dir: &D, state: &Mutex<State<D>>, job: Job, failure: &Failure) {
             answer(result, done, "cannot write the vote", failure);
         }
         Job::Truncate(from, done) => {
-            let result = truncate(state, from);
+            let result = truncate(dir, state, from);
             answer(result, done, "cannot cut the metadata log", failure);
         }
         Job::Purge(upto, done) => {
@@ -284,6 +331,7 @@ fn run<D: Dir>(dir: &D, state: &Mutex<State<D>>, job: Job, failure: &Failure) {
                 failure,
             );
         }
+        Job::Mark(done) => answer(mark(dir, state), done, CANNOT_MARK, failure),
     }
 }
 
@@ -335,13 +383,33 @@ fn flush<D: Dir>(state: &Mutex<State<D>>) -> io::Result<()> {
     Ok(())
 }
 
-fn truncate<D: Dir>(state: &Mutex<State<D>>, from: u64) -> io::Result<()> {
+/// Notes how far the log is durable, if that is not noted yet.
+fn mark<D: Dir>(dir: &D, state: &Mutex<State<D>>) -> io::Result<()> {
+    let durable = {
+        let state = state.lock();
+        let durable = state.log.flushed_end().0 as u64;
+        if state.log.failure().is_some() || durable == state.marked {
+            return Ok(());
+        }
+        durable
+    };
+    DURABLE.write_json(dir, &durable)?;
+    state.lock().marked = durable;
+    Ok(())
+}
+
+fn truncate<D: Dir>(dir: &D, state: &Mutex<State<D>>, from: u64) -> io::Result<()> {
     {
         let mut state = state.lock();
         let start = state.log.start_offset().0 as u64;
         let from = from.max(start);
         if from >= state.log.end_offset().0 as u64 {
             return Ok(());
+        }
+        // What is cut on purpose must not be missed at the next start.
+        if from < state.marked {
+            DURABLE.write_json(dir, &from)?;
+            state.marked = from;
         }
         state
             .log

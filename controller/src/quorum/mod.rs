@@ -15,6 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use kuorum_metadata::{MetadataImage, RecordBatch};
 use kuorum_protocol::{DirectoryId, Monotonic};
 use kuorum_storage::Dir;
@@ -175,6 +176,7 @@ impl Drop for Inner {
 trait LogFacts: Send + Sync {
     fn bounds(&self) -> (u64, u64);
     fn is_pristine(&self) -> bool;
+    fn mark_durable_end(&self) -> BoxFuture<'_, io::Result<()>>;
 }
 
 impl<D: Dir> LogFacts for LogStore<D> {
@@ -184,6 +186,10 @@ impl<D: Dir> LogFacts for LogStore<D> {
 
     fn is_pristine(&self) -> bool {
         Self::is_pristine(self)
+    }
+
+    fn mark_durable_end(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(Self::mark_durable_end(self))
     }
 }
 
@@ -498,6 +504,9 @@ impl Quorum {
     pub async fn shut_down(&self) {
         if let Err(error) = self.inner.raft.shutdown().await {
             tracing::warn!("the quorum did not stop in order: {error}");
+        }
+        if let Err(error) = self.inner.log.mark_durable_end().await {
+            tracing::warn!("the metadata log's durable end was not noted: {error}");
         }
     }
 

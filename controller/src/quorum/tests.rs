@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kuorum_metadata::{MetadataRecord, RecordBatch};
 use kuorum_protocol::ControllerEpoch;
-use kuorum_storage::{Dir, SimDir};
+use kuorum_storage::{Dir, DirFile, SimDir};
 use kuorum_transport::Clock;
 use openraft::storage::{LogFlushed, RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use openraft::testing::{StoreBuilder, Suite};
@@ -134,6 +134,8 @@ fn the_stores_pass_the_suite_of_openraft() {
     Suite::test_all(Simulated).expect("the suite passes");
 }
 
+const SEGMENT: &str = "00000000000000000000.log";
+
 fn fresh(seed: u64) -> SimDir {
     let dir = SimDir::new(seed);
     dir.create().expect("the simulated disk has room");
@@ -199,6 +201,73 @@ async fn a_purge_beyond_the_end_begins_the_log_anew() {
     let mut store = open(&dir);
     assert_eq!(all(&mut store).await, [blank(2, 10)]);
     assert_eq!(store.bounds(), (10, 11));
+}
+
+#[tokio::test]
+async fn entries_that_were_durable_are_missed() {
+    // What becomes of the log while the process is down, and whether it may run again.
+    type Row = (&'static str, fn(&SimDir), bool);
+    let rows: [Row; 4] = [
+        ("nothing", |_| (), true),
+        (
+            "its last bytes are gone",
+            |log| {
+                let file = log.open(SEGMENT).unwrap();
+                file.set_len(file.len().unwrap() - 1).unwrap();
+            },
+            false,
+        ),
+        (
+            "its last byte is another",
+            |log| {
+                let file = log.open(SEGMENT).unwrap();
+                let last = file.len().unwrap() - 1;
+                let mut byte = [0];
+                file.read_at(&mut byte, last).unwrap();
+                file.write_at(&[byte[0] ^ 1], last).unwrap();
+            },
+            false,
+        ),
+        (
+            "all of it is gone",
+            |log| {
+                log.remove(SEGMENT).unwrap();
+            },
+            false,
+        ),
+    ];
+    for (what, damage, opens) in rows {
+        let dir = fresh(7);
+        let mut store = open(&dir);
+        store.save_vote(&Vote::new(1, 1)).await.unwrap();
+        for index in 0..3 {
+            store.blocking_append([blank(1, index)]).await.unwrap();
+        }
+        store.mark_durable_end().await.unwrap();
+        drop(store);
+        dir.crash();
+        damage(&dir.subdirectory("__cluster_metadata-0"));
+        for start in 1..=2 {
+            let again = LogStore::open(dir.clone(), Clock::seeded(1), Failure::new());
+            assert_eq!(again.is_ok(), opens, "{what}, start {start}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn entries_that_were_cut_on_purpose_are_not_missed() {
+    let dir = fresh(8);
+    let mut store = open(&dir);
+    store.save_vote(&Vote::new(1, 1)).await.unwrap();
+    for index in 0..5 {
+        store.blocking_append([blank(1, index)]).await.unwrap();
+    }
+    store.mark_durable_end().await.unwrap();
+    store.truncate(id(1, 2)).await.unwrap();
+    drop(store);
+    dir.crash();
+    let store = open(&dir);
+    assert_eq!(store.bounds(), (0, 2));
 }
 
 #[tokio::test]
