@@ -20,8 +20,9 @@ help: ## this list
 # --- the local cluster: CLUSTER_DIR=.cluster PORT_BASE=9092 SET="key=value …" -------------------------------------------
 
 .PHONY: build up down clean status logs env demo
-build: ## the three programs, optimised
-	cargo build --release --locked -p kuorum-controller -p kuorum-broker -p kuorum-cli
+# Always the same packages together: other sets would share features differently, and compile the dependencies anew.
+build: ## all programs, optimised
+	cargo build --release --locked -p kuorum-controller -p kuorum-broker -p kuorum-cli -p kuorum-chaos-tests --bins
 
 up: build ## build, then start three controllers and three brokers (a new cluster, or the one in CLUSTER_DIR)
 	@$(CLUSTER) up
@@ -50,18 +51,16 @@ wipe-broker: ## delete a stopped broker's data: wipe-broker ID=n (likewise kill-
 	@$(CLUSTER) wipe broker $(ID)
 
 demo: build ## kill a leader under 100,000 bank transfers, and count what was lost
-	@cargo build --release --locked -q -p kuorum-chaos-tests --bin demo
 	@$(BIN_DIR)/demo
 
 # --- proofs -----------------------------------------------------------------------------------------------------------
 
 .PHONY: test sim conformance bench fuzz chaos
 test: ## unit, table, property, simulation and multi-process tests
-	cargo build --locked --bins
 	cargo test --locked --workspace
 
-sim: ## seeded simulation of replication and elections: SEEDS=n, or SEED=s to replay one
-	cargo run --release --locked -q -p kuorum-chaos-tests --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+sim: build ## seeded simulation of replication and elections: SEEDS=n, or SEED=s to replay one
+	$(BIN_DIR)/sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 chaos: build ## kill the leader 20 times under load, then everything at once, and compare what was acknowledged with what is read
 	chaos-tests/scripts/kill-a-broker.sh

@@ -21,5 +21,5 @@ fi
 
 cargo bench --locked -q -p kuorum-protocol --bench batch -- --quick --quiet
 cargo bench --locked -q -p kuorum-storage --bench log -- --quick --quiet
-cargo build --release --locked -q -p kuorum-controller -p kuorum-broker -p kuorum-chaos-tests --bins
+make -s build
 "$target/release/bench" "$work"

@@ -3,5 +3,5 @@
 # at once and starts them in three orders. Prints what was acknowledged, read, lost, moved and out of order after each.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-cargo build --release --locked -q -p kuorum-controller -p kuorum-broker -p kuorum-chaos-tests --bins
+make -s build
 CLUSTER_DIR=${CHAOS_DIR:-.cluster-chaos} PORT_BASE=${CHAOS_PORT_BASE:-29092} exec "${CARGO_TARGET_DIR:-target}/release/kill-a-broker" "${1:-20}"

@@ -1,4 +1,5 @@
-//! Stories with real processes, started by the very script behind `make up`. `make test` builds the programs first.
+//! Stories with real processes, started by the very script behind `make up`. Cargo builds the programs before it
+//! runs any test of the workspace (`make test`).
 
 use std::time::Duration;
 
