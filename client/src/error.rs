@@ -12,7 +12,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error)]
 pub enum ClientError {
     /// Nobody answered in time. The display names the last thing that went wrong.
-    #[error("no broker answered within {waited:?}: {last}")]
+    #[error("no broker answered within {waited:.1?}: {last}")]
     Unreachable {
         /// How long was tried.
         waited: Duration,
@@ -87,10 +87,10 @@ pub enum ProduceError {
         limit: usize,
     },
     /// `max.block.ms` went by while `buffer.memory` was full. Nothing was sent.
-    #[error("the buffer has been full for {0:?}")]
+    #[error("the buffer has been full for {0:.1?}")]
     BufferFull(Duration),
     /// `max.block.ms` went by before the topic's partitions were known. Nothing was sent.
-    #[error("the partitions of {topic} are not known after {waited:?}: {reason}")]
+    #[error("the partitions of {topic} are not known after {waited:.1?}: {reason}")]
     NoMetadata {
         /// The topic.
         topic: String,

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Global;
 use crate::failure::Failure;
+use crate::output::note;
 
 /// How long to wait between tries when nobody says.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -100,8 +101,10 @@ impl Admin {
         body: Option<&impl Serialize>,
     ) -> Result<Response, Failure> {
         let mut last = String::new();
+        let mut told = false;
         loop {
             let mut pause = PAUSE;
+            let mut nobody = true;
             for address in &self.addresses {
                 let left = self.deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
@@ -118,7 +121,11 @@ impl Admin {
                 let response = match request.send().await {
                     Ok(response) => response,
                     Err(error) if error.is_connect() || method == Method::GET => {
-                        last = format!("{address}: {}", causes(&error));
+                        nobody &= error.is_connect();
+                        last = match error.is_connect() {
+                            true => format!("{address}: cannot connect: {}", root(&error)),
+                            false => format!("{address}: {}", causes(&error)),
+                        };
                         continue;
                     }
                     Err(error) => {
@@ -128,6 +135,7 @@ impl Admin {
                         )));
                     }
                 };
+                nobody = false;
                 if response.status().is_success() {
                     return Ok(response);
                 }
@@ -145,6 +153,14 @@ impl Admin {
                 pause = problem.retry_after_ms.map_or(PAUSE, Duration::from_millis);
             }
             let left = self.deadline.saturating_duration_since(Instant::now());
+            if nobody && !told {
+                told = true;
+                note(&format!(
+                    "no controller listens at {} (--admin or KUORUM_ADMIN says where); trying for {:?}",
+                    self.addresses.join(", "),
+                    self.timeout
+                ));
+            }
             tokio::time::sleep(pause.min(left)).await;
         }
     }
@@ -154,7 +170,10 @@ impl Admin {
 fn refusal(problem: &Problem) -> Failure {
     let mut message = format!("{}: {}", problem.code, problem.detail);
     for error in &problem.errors {
-        message.push_str(&format!("\n  {}: {}", error.pointer, error.detail));
+        // A single mistake is the whole sentence already.
+        if error.detail != problem.detail {
+            message.push_str(&format!("\n  {}: {}", error.pointer, error.detail));
+        }
     }
     match problem.status {
         408 | 504 => Failure::unreachable(message),
@@ -203,6 +222,15 @@ fn causes(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+/// What lies behind everything else.
+fn root(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
 }
 
 /// A name as one segment of a path, or one value of a query.

@@ -20,7 +20,7 @@ use reqwest::Method;
 use crate::Global;
 use crate::admin::{Admin, escaped};
 use crate::failure::Failure;
-use crate::output::{Output, json, or_dash, say, table};
+use crate::output::{Output, json, note, or_dash, say, table};
 use crate::topics;
 
 /// Kafka's numbers for whose settings are meant.
@@ -30,7 +30,7 @@ const BROKER: i8 = 4;
 /// Show and change settings, with the options of kafka-configs
 #[derive(Debug, Args)]
 pub(crate) struct Configs {
-    /// Ask brokers over Kafka's protocol instead of controllers over HTTP
+    /// Ask brokers over Kafka's protocol instead of controllers over HTTP; the settings of one broker need it
     #[arg(long, value_name = "HOST:PORT")]
     bootstrap_server: Option<String>,
     /// Whose settings
@@ -51,10 +51,15 @@ pub(crate) struct Configs {
     /// Change settings
     #[arg(long)]
     alter: bool,
-    /// name=value,…; a value with commas stands in brackets: cleanup.policy=`[compact,delete]`
-    #[arg(long, requires = "alter", value_name = "NAME=VALUE,…")]
+    // Rustdoc would take the brackets for a link.
+    #[arg(
+        long,
+        requires = "alter",
+        value_name = "NAME=VALUE,…",
+        help = "What to set; a value with commas stands in brackets: cleanup.policy=[compact,delete]"
+    )]
     add_config: Vec<String>,
-    /// name,…
+    /// What goes back to its default
     #[arg(long, requires = "alter", value_delimiter = ',', value_name = "NAME,…")]
     delete_config: Vec<String>,
     /// With --alter: only check
@@ -129,6 +134,9 @@ impl Configs {
             let mut entries = asked.describe(&entity).await?;
             entries.retain(|entry| self.all || entry.source == entity.own_source());
             shown.insert(entity.shown(), entries);
+        }
+        if !self.all && shown.values().all(Vec::is_empty) {
+            note("nothing is set; --all shows what is in force");
         }
         match global.output {
             Output::Json => json(&shown),

@@ -33,7 +33,7 @@ pub(crate) struct Consume {
     /// Begin with what is written from now on
     #[arg(long, group = "start")]
     from_end: bool,
-    /// Begin with this offset; −5 begins with the last five records of each partition
+    /// Begin with this offset; -5 begins with the last five records of each partition
     #[arg(long, group = "start", allow_negative_numbers = true)]
     offset: Option<i64>,
     /// Begin at a time: milliseconds since 1970, 2026-01-31T12:00:00Z, or 10m for ten minutes ago
@@ -113,6 +113,11 @@ impl Consume {
             };
             (partition.clone(), start)
         });
+        if let (StartAt::Offset(offset), true) = (start, self.exit)
+            && ends.values().all(|end| *end < offset)
+        {
+            note(&format!("nothing has offset {offset} yet"));
+        }
         consumer.assign(begin_at.collect::<Vec<_>>());
         tokio::select! {
             result = self.read(&mut consumer, &ends, &format, global) => result,

@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 
 use crate::Global;
 use crate::failure::Failure;
-use crate::format::insert_bytes;
-use crate::output::{Output, note, say};
+use crate::format::{header_json, insert_bytes};
+use crate::output::{Output, counted, note, say};
 
 /// The directory in which controllers keep the metadata log.
 const METADATA: &str = "__cluster_metadata";
@@ -57,7 +57,11 @@ impl DumpLog {
         }
         match damaged.len() {
             0 => Ok(()),
-            count => Err(Failure::refused(format!("{count} files are damaged"))),
+            count => Err(Failure::refused(counted(
+                count as u64,
+                "file is damaged",
+                "files are damaged",
+            ))),
         }
     }
 
@@ -197,10 +201,14 @@ impl Dump {
             .to_string()),
             Output::Table => {
                 let mut line = format!(
-                    "  {}..{}  {} records  epoch {}  time {}  {}  position {at}  {} bytes",
+                    "  {}..{}  {}  epoch {}  time {}  {}  position {at}  {} bytes",
                     batch.base_offset(),
                     batch.last_offset(),
-                    batch.record_count(),
+                    counted(
+                        u64::from(batch.record_count().unsigned_abs()),
+                        "record",
+                        "records"
+                    ),
                     batch.leader_epoch(),
                     batch.max_timestamp().0,
                     batch.compression(),
@@ -275,8 +283,11 @@ impl Dump {
                 None => {
                     insert_bytes(&mut object, "key", record.key.as_deref());
                     insert_bytes(&mut object, "value", record.value.as_deref());
-                    let names: Vec<_> = record.headers.iter().map(|(name, _)| name).collect();
-                    object.insert("headers".to_owned(), json!(names));
+                    let headers = record
+                        .headers
+                        .iter()
+                        .map(|(name, value)| header_json(name, value.as_deref()));
+                    object.insert("headers".to_owned(), headers.collect());
                 }
             }
             return say(&Value::Object(object).to_string());
@@ -287,13 +298,23 @@ impl Dump {
         };
         match marker {
             Some(marker) => say(&format!("    {}  {marker}", record.offset)),
-            None => say(&format!(
-                "    {}  {}  key {}  value {}",
-                record.offset,
-                record.timestamp.0,
-                text(record.key.as_ref()),
-                text(record.value.as_ref())
-            )),
+            None => {
+                let mut line = format!(
+                    "    {}  {}  key {}  value {}",
+                    record.offset,
+                    record.timestamp.0,
+                    text(record.key.as_ref()),
+                    text(record.value.as_ref())
+                );
+                for (name, value) in &record.headers {
+                    line.push_str(&format!(
+                        "  header {}={}",
+                        name.escape_debug(),
+                        text(value.as_ref())
+                    ));
+                }
+                say(&line)
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use reqwest::Method;
 use crate::Global;
 use crate::admin::Admin;
 use crate::failure::Failure;
-use crate::output::{Output, confirmed, json, or_dash, table};
+use crate::output::{Output, confirmed, counted, json, or_dash, table};
 
 /// Elect preferred leaders, or unclean ones
 #[derive(Debug, Args)]
@@ -16,10 +16,10 @@ pub(crate) struct ElectLeaders {
     /// preferred: the first replica, if it is in sync; unclean: any live replica of a leaderless partition
     #[arg(long = "type", value_enum)]
     kind: Kind,
-    /// The topic; all topics by default (preferred only)
+    /// The topic, together with --partition; preferred leaders are elected for all topics by default
     #[arg(long, requires = "partition")]
     topic: Option<String>,
-    /// The partitions of the topic
+    /// The partitions of the topic, separated by commas
     #[arg(long, value_delimiter = ',', requires = "topic")]
     partition: Vec<i32>,
     /// Do not ask
@@ -97,7 +97,8 @@ impl ElectLeaders {
                 Err(Failure::refused("no leader was elected"))
             }
             failed => Err(Failure::partial(format!(
-                "{failed} partitions have not got a leader"
+                "{} not elected",
+                counted(failed as u64, "leader was", "leaders were")
             ))),
         }
     }

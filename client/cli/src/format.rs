@@ -130,18 +130,20 @@ pub(crate) fn to_json(record: &ConsumerRecord) -> Value {
     object.insert("leader_epoch".to_owned(), json!(record.leader_epoch.0));
     insert_bytes(&mut object, "key", record.key.as_deref());
     insert_bytes(&mut object, "value", record.value.as_deref());
-    let headers: Vec<Value> = record
+    let headers = record
         .headers
         .iter()
-        .map(|(name, value)| {
-            let mut header = Map::new();
-            header.insert("name".to_owned(), json!(name));
-            insert_bytes(&mut header, "value", value.as_deref());
-            Value::Object(header)
-        })
-        .collect();
-    object.insert("headers".to_owned(), Value::Array(headers));
+        .map(|(name, value)| header_json(name, value.as_deref()));
+    object.insert("headers".to_owned(), headers.collect());
     Value::Object(object)
+}
+
+/// A record's header as JSON.
+pub(crate) fn header_json(name: &str, value: Option<&[u8]>) -> Value {
+    let mut header = Map::new();
+    header.insert("name".to_owned(), json!(name));
+    insert_bytes(&mut header, "value", value);
+    Value::Object(header)
 }
 
 /// Adds bytes as text under `name`, or in hex under `name_hex`.

@@ -64,6 +64,14 @@ pub(crate) fn table(
     say(&lines.join("\n"))
 }
 
+/// `1 record`, `2 records`.
+pub(crate) fn counted(count: impl Into<u64>, one: &str, many: &str) -> String {
+    match count.into() {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
+}
+
 /// `1,2,3`, or `-` for none.
 pub(crate) fn list<T: ToString>(items: &[T]) -> String {
     match items {

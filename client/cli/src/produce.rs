@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, note, say};
+use crate::output::{Output, counted, note, say};
 use crate::{Bootstrap, Global};
 
 /// Lines read ahead of the producer.
@@ -47,7 +47,7 @@ pub(crate) struct Produce {
     /// The file to read lines from; stdin by default
     #[arg(short, long)]
     file: Option<PathBuf>,
-    /// Who must have a record before it counts: all, 1 or 0
+    /// Who must have a record before it counts: all, 1 or 0 (all: on the disks of the replicas in sync)
     #[arg(long, default_value = "all")]
     acks: String,
     /// none, gzip, snappy, lz4 or zstd
@@ -233,7 +233,12 @@ impl Produce {
             Err(error) => {
                 tally.failed += 1;
                 if tally.failed <= TOLD {
-                    progress.suspend(|| note(&format!("not acknowledged: {error}")));
+                    let why = error.to_string();
+                    let why = match why.starts_with("not acknowledged") {
+                        true => why,
+                        false => format!("not acknowledged: {why}"),
+                    };
+                    progress.suspend(|| note(&why));
                 }
                 tally.first_failure.get_or_insert(error);
                 Ok(())
@@ -250,14 +255,15 @@ impl Tally {
             first_failure,
         } = self;
         let Some(error) = first_failure else {
-            note(&format!("{written} records written"));
+            note(&counted(written, "record written", "records written"));
             return Ok(());
         };
         let exit = match written {
             0 => Failure::from(error).exit,
             _ => Exit::Partial,
         };
-        let message = format!("{written} records written, {failed} not acknowledged");
+        let written = counted(written, "record written", "records written");
+        let message = format!("{written}, {failed} not acknowledged");
         Err(Failure { exit, message })
     }
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::Global;
 use crate::admin::{Admin, escaped};
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, confirmed, json, list, note, or_dash, say, table};
+use crate::output::{Output, confirmed, counted, json, list, note, or_dash, say, table};
 
 /// Create, list, describe, delete and grow topics
 #[derive(Debug, Subcommand)]
@@ -103,6 +103,14 @@ impl Topics {
     }
 }
 
+fn partitions_of(count: usize) -> String {
+    counted(count as u64, "partition", "partitions")
+}
+
+fn replicas_of(count: usize) -> String {
+    counted(count as u64, "replica", "replicas")
+}
+
 impl Create {
     async fn run(self, admin: &Admin, output: Output) -> Result<(), Failure> {
         let configs = self
@@ -137,16 +145,19 @@ impl Create {
         match output {
             Output::Json => json(&topic),
             Output::Table => say(&format!(
-                "{} {}: {} partitions, {} replicas each, id {}",
+                "{} {}: {}, {} each{}",
                 topic.name,
                 if self.dry_run {
                     "could be created"
                 } else {
                     "created"
                 },
-                topic.partitions,
-                topic.replication_factor,
-                topic.topic_id,
+                partitions_of(topic.partitions),
+                replicas_of(topic.replication_factor),
+                match self.dry_run {
+                    true => String::new(),
+                    false => format!(", id {}", topic.topic_id),
+                },
             )),
         }
     }
@@ -197,8 +208,11 @@ impl Describe {
             }))?,
             Output::Table => {
                 say(&format!(
-                    "{}  id {}  {} partitions  {} replicas",
-                    topic.name, topic.topic_id, topic.partitions, topic.replication_factor
+                    "{}  id {}  {}  {} each",
+                    topic.name,
+                    topic.topic_id,
+                    partitions_of(topic.partitions),
+                    replicas_of(topic.replication_factor)
                 ))?;
                 for entry in configs
                     .iter()
@@ -236,7 +250,7 @@ impl Describe {
         }
         let brokers = list(&unreachable);
         Err(Failure::partial(format!(
-            "brokers {brokers} did not answer; what only they know is missing"
+            "no answer from broker {brokers}: what only it knows is missing"
         )))
     }
 }
@@ -345,13 +359,13 @@ impl Add {
         };
         let plan: AddPartitionsReport = admin.send(Method::POST, &path, &request(true)).await?;
         note(&format!(
-            "{}: {} partitions become {}. {:.0} % of all keys will go to another partition than before and lose their \
-             order with earlier records. A producer with a pinned partitioner of {} buckets keeps every key in place.",
+            "{}: from {} to {}. {:.0} % of all keys will go to another partition than before and lose their \
+             order with earlier records. Kuorum's own producer with a PinnedPartitioner of {} keeps every key in place.",
             plan.topic,
-            plan.partitions_before,
+            partitions_of(plan.partitions_before.unsigned_abs() as usize),
             plan.partitions_after,
             plan.keys_moved * 100.0,
-            plan.partitions_before,
+            counted(plan.partitions_before.unsigned_abs(), "bucket", "buckets"),
         ));
         let report = if self.dry_run {
             plan
@@ -366,8 +380,9 @@ impl Add {
             (Output::Json, _) => json(&report),
             (Output::Table, true) => say("nothing was changed"),
             (Output::Table, false) => say(&format!(
-                "{} has {} partitions",
-                report.topic, report.partitions_after
+                "{} has {}",
+                report.topic,
+                partitions_of(report.partitions_after.unsigned_abs() as usize)
             )),
         }
     }
