@@ -15,7 +15,8 @@ CLUSTER := deploy/cluster.sh
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 24
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/; s/\$$\$$/$$/' | expand -t 24
+	@echo 'The local cluster takes CLUSTER_DIR=.cluster PORT_BASE=9092 SET="key=value …"'
 
 # --- the local cluster: CLUSTER_DIR=.cluster PORT_BASE=9092 SET="key=value …" -------------------------------------------
 
@@ -39,7 +40,7 @@ status: ## nodes, processes and health
 logs: ## the logs of all processes, merged by time
 	@$(CLUSTER) logs
 
-env: ## KUORUM_BOOTSTRAP and KUORUM_ADMIN, for eval
+env: ## where the cluster is, for kuorum: export $$(make -s env)
 	@$(CLUSTER) env
 
 VERBS := kill stop start pause resume

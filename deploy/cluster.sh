@@ -13,6 +13,7 @@ asked_port_base=${PORT_BASE:-9092}
 if [ -f "$CLUSTER_DIR/port_base" ]; then PORT_BASE=$(cat "$CLUSTER_DIR/port_base"); else PORT_BASE=$asked_port_base; fi
 
 die() { printf '%s\n' "$*" >&2; exit 1; }
+[[ "$PORT_BASE" =~ ^[1-9][0-9]{0,4}$ ]] && [ "$PORT_BASE" -le 65493 ] || die "PORT_BASE=$PORT_BASE is no port from 1 to 65493"
 client_port() { echo $((PORT_BASE + $1 - 1)); }
 internal_port() { echo $((PORT_BASE + 10 + $1 - 1)); }
 http_port() { echo $((PORT_BASE + 20 + $1 - 1)); }
@@ -75,8 +76,12 @@ render() { # role id
 }
 
 format() { # role id
-    "$BIN_DIR/kuorum-$1" format --config "$(home "$1" "$2")/$1.properties" "--cluster-id=$(cat "$CLUSTER_DIR/cluster_id")" \
-        >>"$(home "$1" "$2")/log" 2>&1 || die "could not format $1 $2: see $(home "$1" "$2")/log"
+    local dir said hint=; dir=$(home "$1" "$2")
+    [ -x "$BIN_DIR/kuorum-$1" ] || die "there is no $BIN_DIR/kuorum-$1: run 'make build' once"
+    [ ! -s "$CLUSTER_DIR/set" ] || hint=" (the settings come from SET=\"$(cat "$CLUSTER_DIR/set")\": 'make up' with another SET replaces them)"
+    said=$("$BIN_DIR/kuorum-$1" format --config "$dir/$1.properties" "--cluster-id=$(cat "$CLUSTER_DIR/cluster_id")" 2>&1) ||
+        die "could not format $1 $2: $said$hint"
+    printf '%s %s\n' "$(date -u +%FT%T.%6NZ)" "$said" >>"$dir/log"
 }
 
 start_one() { # role id
@@ -149,7 +154,7 @@ cluster_is_healthy() {
 }
 
 up() {
-    local n role fresh=
+    local n role fresh='' started=''
     if [ -f "$CLUSTER_DIR/cluster_id" ]; then
         [ "$asked_port_base" = 9092 ] || [ "$asked_port_base" = "$PORT_BASE" ] ||
             die "the cluster in $CLUSTER_DIR was made with PORT_BASE=$PORT_BASE and keeps it: 'make clean' first, or choose another CLUSTER_DIR"
@@ -167,8 +172,9 @@ up() {
             [ -d "$(home $role "$n")/data" ] || format $role "$n"
         done
     done
-    for n in "${NODES[@]}"; do start_one controller "$n"; done
-    for n in "${NODES[@]}"; do start_one broker "$n"; done
+    for role in controller broker; do
+        for n in "${NODES[@]}"; do running $role "$n" >/dev/null || { start_one $role "$n"; started=yes; }; done
+    done
     for n in "${NODES[@]}"; do await_bound controller "$n"; await_bound broker "$n"; done
     local deadline=$((SECONDS + 60))
     until cluster_is_healthy; do
@@ -176,14 +182,22 @@ up() {
         sleep 0.05
     done
     for n in "${NODES[@]}"; do await_bound controller "$n"; await_bound broker "$n"; done
-    [ -n "$fresh" ] && echo "A new cluster in $CLUSTER_DIR is up." || echo "The cluster in $CLUSTER_DIR is up again."
+    if [ -n "$fresh" ]; then echo "A new cluster in $CLUSTER_DIR is up."
+    elif [ -n "$started" ]; then echo "The cluster in $CLUSTER_DIR is up again."
+    else
+        echo "The cluster in $CLUSTER_DIR was up already."
+        [ -z "${SET:-}" ] || echo "SET is noted: it takes effect after 'make down' and 'make up'."
+    fi
+    # What `kuorum` takes for granted is the usual ports.
+    local where=''
+    [ "$PORT_BASE" = 9092 ] || where="  export KUORUM_BOOTSTRAP=$(bootstrap) KUORUM_ADMIN=$(admins)"$'\n'
     cat <<TXT
 
   Kafka clients:  $(bootstrap)
   Admin API:      $(admins)
 
 Try next:
-  $BIN_DIR/kuorum topics create payments --partitions 3
+$where  $BIN_DIR/kuorum topics create payments --partitions 3
   echo 'user_10|{"amount": 50000}' | $BIN_DIR/kuorum produce -t payments -k '|'
   $BIN_DIR/kuorum consume -t payments -e
   make kill-broker ID=1      # then produce and consume again
@@ -193,7 +207,8 @@ TXT
 }
 
 status() {
-    local n role pid state
+    local n role pid state health
+    [ -f "$CLUSTER_DIR/port_base" ] || { echo "There is no cluster in $CLUSTER_DIR: 'make up' makes one."; return 0; }
     printf '%-6s %-12s %-10s %-8s %s\n' node process state pid addresses
     for n in "${NODES[@]}"; do
         for role in controller broker; do
@@ -208,7 +223,8 @@ status() {
     echo
     for n in "${NODES[@]}"; do
         if running controller "$n" >/dev/null && health=$(http_get "$(admin_port "$n")" /api/v1/cluster/health 2>/dev/null | tr -d '\r' | sed '1,/^$/d') && [ -n "$health" ]; then
-            echo "health: $health"; return 0
+            # A reason a line, as it comes; `kuorum status` says it in words.
+            echo "health: ${health//,\{\"code\"/,$'\n'  \{\"code\"}"; return 0
         fi
     done
     echo "health: unknown, no controller answers"
@@ -216,14 +232,20 @@ status() {
 
 logs() {
     local n role
+    [ -f "$CLUSTER_DIR/port_base" ] || die "there is no cluster in $CLUSTER_DIR"
+    # A line without a time belongs to the one before it.
     for n in "${NODES[@]}"; do for role in controller broker; do
-        [ -f "$(home $role "$n")/log" ] && sed "s/^\([^ ]*\) /\1 $role-$n /" "$(home $role "$n")/log"
+        [ ! -f "$(home $role "$n")/log" ] || awk -v who="$role-$n" '
+            /^[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T/ { at = $1; sub(/^[^ ]+ /, "") }
+            { print at, who, $0 }' "$(home $role "$n")/log"
     done; done | sort -s -k1,1
 }
 
 command=${1:-}; what=${2:-}; id=${3:-}
 case $command in kill|stop|start|pause|resume|wipe)
-    [[ "$id" =~ ^[1-3]$ ]] || die "which one? Say ID=1, ID=2 or ID=3" ;;
+    [[ "$what" =~ ^(broker|controller|node)$ ]] || die "$command what? Say broker, controller or node"
+    [[ "$id" =~ ^[1-3]$ ]] || die "which one? Say ID=1, ID=2 or ID=3"
+    [ -f "$CLUSTER_DIR/port_base" ] || die "there is no cluster in $CLUSTER_DIR: run 'make up' first" ;;
 esac
 case $command in
     up) up ;;
@@ -239,7 +261,8 @@ case $command in
     start) each start_one "$what" "$id"; each await_bound "$what" "$id" ;;
     pause) case $what in node) signal_one STOP controller "$id"; signal_one STOP broker "$id" ;; *) signal_one STOP "$what" "$id" ;; esac ;;
     resume) case $what in node) signal_one CONT controller "$id"; signal_one CONT broker "$id" ;; *) signal_one CONT "$what" "$id" ;; esac ;;
-    wipe) running broker "$id" >/dev/null && die "broker $id runs: 'make stop-broker ID=$id' or 'make kill-broker ID=$id' first"
+    wipe) [ "$what" = broker ] || die "only a broker's data can be wiped: what a controller agreed to must not be forgotten"
+          running broker "$id" >/dev/null && die "broker $id runs: 'make stop-broker ID=$id' or 'make kill-broker ID=$id' first"
           rm -rf "$(home broker "$id")/data"; format broker "$id" ;;
     *) die "usage: cluster.sh up|down|clean|status|logs|env|kill|stop|start|pause|resume|wipe [broker|controller|node ID]" ;;
 esac
