@@ -12,7 +12,8 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error)]
 pub enum ClientError {
     /// Nobody answered in time. The display names the last thing that went wrong.
-    #[error("no broker answered within {waited:.1?}: {last}")]
+    #[error("{}{last}",
+        if .waited.is_zero() { String::new() } else { format!("no broker answered within {waited:.1?}: ") })]
     Unreachable {
         /// How long was tried.
         waited: Duration,

@@ -134,6 +134,11 @@ async fn main() -> Result<ExitCode> {
 
     let folder = binaries.display();
     println!("The cluster is still running. Try next:");
+    if !bootstrap.contains(":9092,") {
+        // What `kuorum` takes for granted is the usual ports.
+        let admin = cluster.admin()?.join(",");
+        println!("  export KUORUM_BOOTSTRAP={bootstrap} KUORUM_ADMIN={admin}");
+    }
     println!("  make status");
     println!("  {folder}/kuorum topics describe {topic}");
     println!("  {folder}/kuorum consume -t {topic} -c 3");
