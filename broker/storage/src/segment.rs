@@ -338,11 +338,21 @@ impl<D: Dir> Segment<D> {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<Bytes, SegmentError> {
+        // Nothing is compacted away: a segment that reaches beyond `from` has the batch `from` is in, unless it is damaged.
         let Some(first) = self.find(from)? else {
-            return Ok(Bytes::new());
+            return match self.next > from {
+                true => Err(SegmentError::Corrupt(from)),
+                false => Ok(Bytes::new()),
+            };
         };
+        if first.view().base_offset() > from {
+            return Err(SegmentError::Corrupt(from));
+        }
         if first.view().next_offset() > until {
-            return Ok(Bytes::new());
+            return match self.is_sound(&first)? {
+                true => Ok(Bytes::new()),
+                false => Err(SegmentError::Corrupt(first.view().base_offset())),
+            };
         }
         let mut wanted = (max_bytes as u64).min(self.size - first.position);
         if wanted < first.size {
@@ -362,12 +372,23 @@ impl<D: Dir> Segment<D> {
         Ok(Bytes::from(bytes))
     }
 
+    /// Whether a batch is what was written, as far as its checksum can tell.
+    fn is_sound(&self, batch: &BatchHeader) -> Result<bool, SegmentError> {
+        if batch.position >= self.trusted_from {
+            return Ok(true);
+        }
+        let mut bytes = vec![0; batch.size.min(self.size - batch.position) as usize];
+        let read = self.log.read_full_at(&mut bytes, batch.position)?;
+        bytes.truncate(read);
+        Ok(BatchView::parse(&bytes).is_ok_and(|batch| batch.crc_is_valid()))
+    }
+
     /// How many of `bytes`, which stand at `position`, are whole and sound batches that end at or before `until`.
     fn good_prefix(&self, bytes: &[u8], position: u64, until: Offset) -> usize {
         let mut good = 0;
         let mut reached = None;
         while let Ok(batch) = BatchView::parse(&bytes[good..]) {
-            let follows = reached.is_none_or(|reached| batch.base_offset() >= reached);
+            let follows = reached.is_none_or(|reached| batch.base_offset() == reached);
             let known = position + good as u64 >= self.trusted_from || batch.crc_is_valid();
             if batch.next_offset() > until || !follows || !known {
                 break;

@@ -1304,3 +1304,42 @@ fn the_layout_on_disk() {
     assert_eq!(read("leader-epoch-checkpoint"), b"0\n2\n0 0\n1 20\n");
     assert_eq!(read("00000000000000000032.snapshot")[..6], *b"KUPS\0\x01");
 }
+
+/// Neither field is checked anew at a start that trusts what was flushed, and the first is not even in the checksum.
+#[test]
+fn a_batch_whose_place_was_changed_is_refused_and_not_passed_over() {
+    const BASE_OFFSET: u64 = 0;
+    const LAST_OFFSET_DELTA: u64 = 23;
+    for (field, bytes) in [
+        (BASE_OFFSET, &9_i64.to_be_bytes()[..]),
+        (BASE_OFFSET, &(-9_i64).to_be_bytes()[..]),
+        (LAST_OFFSET_DELTA, &900_i32.to_be_bytes()[..]),
+        (LAST_OFFSET_DELTA, &(-1_i32).to_be_bytes()[..]),
+    ] {
+        let dir = SimDir::new(1);
+        let mut log = fresh(&dir);
+        for _ in 0..40 {
+            append(&mut log, plain(2, 100, 1));
+        }
+        let end = flush(&mut log);
+        drop(log);
+        dir.kill();
+        let file = dir
+            .subdirectory("t-0")
+            .open("00000000000000000000.log")
+            .unwrap();
+        file.write_at(bytes, field).unwrap();
+        let known = Known {
+            recovery_point: end,
+            same_boot: true,
+            ..Known::default()
+        };
+        let (log, recovery) = open(&dir, small_segments(), known);
+        assert_eq!(recovery.corruption, None, "it was not read");
+        let read = log.read(Offset(0), log.end_offset(), 1024, true);
+        assert!(
+            matches!(read, Err(ReadError::Corrupt { .. })),
+            "{bytes:?} at {field}: {read:?}"
+        );
+    }
+}
