@@ -766,7 +766,7 @@ impl ReplicaManager {
         }
     }
 
-    /// The replicas that are not intact (CONTRACTS 6): damaged or too short; gone from a directory they were told to lie
+    /// The replicas that are not intact (docs/storage.md): damaged or too short; gone from a directory they were told to lie
     /// in; or kept in the page cache only, and the machine has booted since.
     pub fn not_intact(&self, opened: Opened, image: &MetadataImage) -> Vec<Key> {
         let mut not_intact: BTreeSet<Key> = opened.damaged.into_iter().collect();

@@ -146,11 +146,8 @@ fn entries(
     let entries = values.into_iter().map(|value| ConfigEntry {
         name: value.key.name.to_owned(),
         source: source(value.source),
-        default: value
-            .synonyms
-            .iter()
-            .find(|synonym| synonym.source == Origin::BuiltIn)
-            .map(|synonym| synonym.value.clone()),
+        // The key's own: the synonyms may count in other units, `log.retention.hours` for one.
+        default: value.key.default_value().map(str::to_owned),
         value: value.value,
         read_only: value.read_only,
         doc: value.key.doc.to_owned(),

@@ -1,6 +1,6 @@
 //! Raft between controllers, over HTTP.
 //! Law: every request says which cluster, who sends and who is meant, and which directory holds each one's vote; a peer
-//! refuses what is not meant for it (DEPENDENCIES: a wiped voter must not vote twice).
+//! refuses what is not meant for it (a wiped voter must not vote twice).
 
 use std::time::Duration;
 

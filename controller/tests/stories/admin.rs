@@ -104,7 +104,9 @@ async fn every_controller_answers_and_the_active_one_decides() {
             .clone()
     };
     assert_eq!(entry("min.insync.replicas").source, ConfigSource::Topic);
-    assert_eq!(entry("retention.ms").source, ConfigSource::Default);
+    let retention = entry("retention.ms");
+    assert_eq!(retention.source, ConfigSource::Default);
+    assert_eq!(retention.default, retention.value, "in the same unit");
 
     let partitions = "/api/v1/topics/payments/partitions";
     let dry = send(

@@ -288,7 +288,7 @@ fn refused_fetches() {
     );
 }
 
-/// The reaction to each reply (CORRECTNESS 1.2), told by a leader that proposed to let 3 in.
+/// The reaction to each reply (KIP-497), told by a leader that proposed to let 3 in.
 #[test]
 fn reply_rows() {
     type Check = fn(&mut Leader, u64) -> bool;

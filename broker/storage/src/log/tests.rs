@@ -644,7 +644,7 @@ fn a_torn_tail_is_cut() {
     }
 }
 
-/// CORRECTNESS 4.3 (1): a bad batch below the flushed point is corruption, and its bytes are kept.
+/// A bad batch below the flushed point is corruption, and its bytes are kept.
 #[test]
 fn damage_below_the_flushed_point_is_not_a_torn_tail() {
     let rows = [

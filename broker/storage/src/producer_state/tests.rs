@@ -62,7 +62,7 @@ impl Story {
     }
 }
 
-/// CORRECTNESS 2.1, E1 to E5, as stories: (epoch, first sequence, records) and the answer.
+/// Duplicates, gaps and epochs, as stories: (epoch, first sequence, records) and the answer.
 #[test]
 fn stories() {
     const MAX: i32 = i32::MAX;
