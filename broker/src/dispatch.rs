@@ -72,7 +72,7 @@ pub fn encode<A: IntoAnswer>(api: ApiKey, version: i16, correlation_id: i32, ans
         correlation_id,
         response,
     ) {
-        Ok(bytes) => Outcome::Reply(bytes.into()),
+        Ok(parts) => Outcome::Reply(parts.into()),
         Err(error) => Outcome::Close(format!("cannot encode {api} version {version}: {error}")),
     };
     match answer.into_answer() {

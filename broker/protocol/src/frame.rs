@@ -75,16 +75,17 @@ pub fn encode_request<M: RequestMessage>(
     let mut out = start(message.size_hint());
     header.encode(&mut out)?;
     message.encode(header.api_version, &mut out)?;
-    end(out)
+    end(&mut out)?;
+    Ok(out.finish())
 }
 
-/// A whole response, size included.
+/// A whole response, size included, in parts: records are not copied.
 pub fn encode_response<M: Message>(
     api: ApiKey,
     version: i16,
     correlation_id: i32,
     message: &M,
-) -> Result<Bytes, WireError> {
+) -> Result<Vec<Bytes>, WireError> {
     assert_eq!(api, M::API, "an answer belongs to the API that was asked");
     let mut out = start(message.size_hint());
     out.put_i32(correlation_id);
@@ -92,7 +93,8 @@ pub fn encode_response<M: Message>(
         Tagged::new().write(&mut out);
     }
     message.encode(version, &mut out)?;
-    end(out)
+    end(&mut out)?;
+    Ok(out.finish_parts())
 }
 
 fn start(body: usize) -> Encoder {
@@ -101,13 +103,10 @@ fn start(body: usize) -> Encoder {
     out
 }
 
-fn end(mut out: Encoder) -> Result<Bytes, WireError> {
+fn end(out: &mut Encoder) -> Result<(), WireError> {
     let size = out.len() - SIZE_LENGTH;
-    out.set_i32(
-        0,
-        i32::try_from(size).map_err(|_| WireError::TooLong(size))?,
-    );
-    Ok(out.finish())
+    out.set_first_i32(i32::try_from(size).map_err(|_| WireError::TooLong(size))?);
+    Ok(())
 }
 
 /// Reads the header of a frame whose size is already cut off; the body stays in `frame`.
@@ -163,6 +162,8 @@ pub fn api_versions_fallback(correlation_id: i32) -> Bytes {
     };
     encode_response(ApiKey::ApiVersions, 0, correlation_id, &message)
         .expect("one row of fixed size has a form in version 0")
+        .concat()
+        .into()
 }
 
 #[cfg(test)]

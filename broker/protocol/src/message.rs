@@ -126,7 +126,7 @@ impl Field for Option<String> {
 
 impl Field for Option<Bytes> {
     fn put(&self, _: i16, out: &mut Encoder) -> Result<(), WireError> {
-        out.put_bytes(self.as_deref())
+        out.put_shared_bytes(self.as_ref())
     }
 
     fn get(_: i16, input: &mut Decoder) -> Result<Self, WireError> {
@@ -134,7 +134,7 @@ impl Field for Option<Bytes> {
     }
 
     fn size_hint(&self) -> usize {
-        self.as_ref().map_or(0, Bytes::len) + 5
+        self.as_ref().map_or(0, Encoder::bytes_copied) + 5
     }
 
     fn is_null(&self) -> bool {

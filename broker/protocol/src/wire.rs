@@ -313,11 +313,34 @@ impl Decoder {
     }
 }
 
-/// Writes primitive values into a growing buffer.
+/// Byte strings at least this long are not copied when they are written: they become a part of their own.
+const SHARED_LEAST: usize = 4096;
+
+/// Writes primitive values into a growing buffer. What is long and shared (records) is taken as it is, so what was
+/// written comes in parts.
 #[derive(Debug, Default)]
 pub struct Encoder {
+    /// What was written before `bytes`.
+    parts: Vec<Part>,
+    /// Bytes in `parts`.
+    before: usize,
     bytes: BytesMut,
     flexible: bool,
+}
+
+#[derive(Debug)]
+enum Part {
+    Own(BytesMut),
+    Shared(Bytes),
+}
+
+impl Part {
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Own(bytes) => bytes.freeze(),
+            Self::Shared(bytes) => bytes,
+        }
+    }
 }
 
 impl Encoder {
@@ -330,7 +353,14 @@ impl Encoder {
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             bytes: BytesMut::with_capacity(capacity),
-            flexible: false,
+            ..Self::default()
+        }
+    }
+
+    fn flexible_form() -> Self {
+        Self {
+            flexible: true,
+            ..Self::default()
         }
     }
 
@@ -346,22 +376,40 @@ impl Encoder {
 
     /// Bytes written so far.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.before + self.bytes.len()
     }
 
     /// Whether nothing is written yet.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
     }
 
-    /// What was written.
+    /// What was written, in one piece.
     pub fn finish(self) -> Bytes {
-        self.bytes.freeze()
+        if self.parts.is_empty() {
+            return self.bytes.freeze();
+        }
+        let mut whole = BytesMut::with_capacity(self.len());
+        for part in self.finish_parts() {
+            whole.put(part);
+        }
+        whole.freeze()
     }
 
-    /// Overwrites four bytes written earlier; frames learn their size last.
-    pub(crate) fn set_i32(&mut self, at: usize, value: i32) {
-        self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    /// What was written, in the parts it was made of: nothing long was copied.
+    pub fn finish_parts(mut self) -> Vec<Bytes> {
+        self.parts.push(Part::Own(self.bytes));
+        self.parts.into_iter().map(Part::into_bytes).collect()
+    }
+
+    /// Overwrites the first four bytes; frames learn their size last.
+    pub(crate) fn set_first_i32(&mut self, value: i32) {
+        let first = match self.parts.first_mut() {
+            Some(Part::Own(bytes)) => bytes,
+            Some(Part::Shared(_)) => unreachable!("a length stands before what is shared"),
+            None => &mut self.bytes,
+        };
+        first[..4].copy_from_slice(&value.to_be_bytes());
     }
 
     /// One byte, 1 for true.
@@ -470,6 +518,29 @@ impl Encoder {
         Ok(())
     }
 
+    /// How many of these bytes [`Self::put_shared_bytes`] copies.
+    pub(crate) fn bytes_copied(bytes: &Bytes) -> usize {
+        match bytes.len() {
+            length if length >= SHARED_LEAST => 0,
+            length => length,
+        }
+    }
+
+    /// The same, without a copy if they are many.
+    pub fn put_shared_bytes(&mut self, value: Option<&Bytes>) -> Result<(), WireError> {
+        match value {
+            Some(bytes) if Self::bytes_copied(bytes) < bytes.len() => {
+                self.put_count(Some(bytes.len()))?;
+                let own = self.bytes.split();
+                self.before += own.len() + bytes.len();
+                self.parts.push(Part::Own(own));
+                self.parts.push(Part::Shared(bytes.clone()));
+                Ok(())
+            }
+            _ => self.put_bytes(value.map(Bytes::as_ref)),
+        }
+    }
+
     /// The number of elements of an array, or null.
     pub fn put_count(&mut self, count: Option<usize>) -> Result<(), WireError> {
         match (self.flexible, count) {
@@ -496,10 +567,7 @@ impl Tagged {
     pub fn new() -> Self {
         Self {
             count: 0,
-            fields: Encoder {
-                bytes: BytesMut::new(),
-                flexible: true,
-            },
+            fields: Encoder::flexible_form(),
         }
     }
 
@@ -509,24 +577,21 @@ impl Tagged {
         tag: u32,
         value: impl FnOnce(&mut Encoder) -> Result<(), WireError>,
     ) -> Result<(), WireError> {
-        let mut inner = Encoder {
-            bytes: BytesMut::new(),
-            flexible: true,
-        };
+        let mut inner = Encoder::flexible_form();
         value(&mut inner)?;
         self.count += 1;
         self.fields.put_unsigned_varint(tag);
         let size = inner.len();
         self.fields
             .put_unsigned_varint(u32::try_from(size).map_err(|_| WireError::TooLong(size))?);
-        self.fields.put_raw(&inner.bytes);
+        self.fields.put_raw(&inner.finish());
         Ok(())
     }
 
     /// Writes the section.
     pub fn write(self, out: &mut Encoder) {
         out.put_unsigned_varint(self.count);
-        out.put_raw(&self.fields.bytes);
+        out.put_raw(&self.fields.finish());
     }
 }
 

@@ -76,6 +76,12 @@ impl From<Bytes> for Response {
     }
 }
 
+impl From<Vec<Bytes>> for Response {
+    fn from(parts: Vec<Bytes>) -> Self {
+        Self { parts }
+    }
+}
+
 /// An answer that is still being waited for.
 pub type Pending = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 

@@ -103,8 +103,10 @@ fn a_request_and_its_answer_go_round() {
             controller_id: -1,
             ..MetadataResponse::default()
         };
-        let mut frame = encode_response(ApiKey::Metadata, version, 7, &response)
-            .expect("a form in every version");
+        let mut frame: Bytes = encode_response(ApiKey::Metadata, version, 7, &response)
+            .expect("a form in every version")
+            .concat()
+            .into();
         assert_eq!(frame.get_i32() as usize, frame.len());
         assert_eq!(
             decode_response_header(ApiKey::Metadata, version, &mut frame),
@@ -129,7 +131,9 @@ fn response_headers() {
         "never flexible"
     );
     let response = DescribeClusterResponse::default();
-    let frame = encode_response(ApiKey::DescribeCluster, 0, 7, &response).expect("a form");
+    let frame = encode_response(ApiKey::DescribeCluster, 0, 7, &response)
+        .expect("a form")
+        .concat();
     assert_eq!(&frame[4..9], [0, 0, 0, 7, 0]);
 }
 
@@ -167,7 +171,8 @@ fn an_answer_to_api_versions_in_the_version_asked_for() {
         finalized_features_epoch: 3,
         ..ApiVersionsResponse::default()
     };
-    let frame = encode_response(ApiKey::ApiVersions, 3, 7, &answer).expect("a form");
+    let parts = encode_response(ApiKey::ApiVersions, 3, 7, &answer).expect("a form");
+    let frame = Bytes::from(parts.concat());
     assert_eq!(decode_api_versions_body(3, frame.slice(8..)), Ok(answer));
 }
 

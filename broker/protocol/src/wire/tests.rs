@@ -286,6 +286,28 @@ fn what_is_too_long_for_its_length_is_not_written() {
     }
 }
 
+#[test]
+fn what_is_long_and_shared_is_not_copied() {
+    for (length, copied) in [(0, true), (SHARED_LEAST - 1, true), (SHARED_LEAST, false)] {
+        let shared = Bytes::from(vec![7; length]);
+        let mut out = Encoder::new();
+        out.put_i32(0);
+        out.put_shared_bytes(Some(&shared)).expect("short enough");
+        out.put_i8(1);
+        out.set_first_i32(9);
+        assert_eq!(out.len(), 4 + 4 + length + 1);
+        let parts = out.finish_parts();
+        let is_shared = parts.iter().any(|part| part.as_ptr() == shared.as_ptr());
+        assert_eq!(is_shared, !copied, "{length} bytes");
+        let copying = written(false, |out| {
+            out.put_i32(9);
+            out.put_bytes(Some(&shared)).expect("short enough");
+            out.put_i8(1);
+        });
+        assert_eq!(parts.concat(), copying, "{length} bytes");
+    }
+}
+
 proptest! {
     #[test]
     fn varints_come_back(unsigned: u32, int: i32, long: i64) {
