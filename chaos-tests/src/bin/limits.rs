@@ -4,7 +4,8 @@
 //! - `append-hop`: a stream sent over three loopback connections and appended to three files, all at once: what replicating it
 //!   three times costs at the very least.
 //! - `flushed-append`: a stream appended to three files with an fdatasync after each chunk.
-//! - `fdatasync` and `round-trip`: the median of one small append made durable, and of one byte there and back.
+//! - `fdatasync` and `round-trip`: the median of one small append made durable, and of one byte there and back, at 50 a second
+//!   like the load they stand beside: a processor or disk that has gone to sleep in between takes its time to wake.
 #![allow(clippy::print_stdout)] // the table is this program's purpose
 
 use std::fs::{File, OpenOptions};
@@ -20,6 +21,9 @@ use anyhow::{Context, Result};
 const CHUNK: usize = 1 << 20;
 const STREAM: u64 = 512 << 20;
 const COPIES: usize = 3;
+/// Between two measurements of what one request costs at low load.
+const PACE: Duration = Duration::from_millis(20);
+const ROUNDS: u64 = 250;
 
 fn main() -> Result<()> {
     let directory = std::env::args().nth(1).context("usage: limits DIRECTORY")?;
@@ -122,7 +126,8 @@ fn fdatasync(directory: &Path) -> Result<Duration> {
     let file = scratch(directory, "sync")?;
     let chunk = [7; 4096];
     let mut times = Vec::new();
-    for i in 0..300 {
+    for i in 0..ROUNDS {
+        thread::sleep(PACE);
         let start = Instant::now();
         file.write_all_at(&chunk, i * chunk.len() as u64)?;
         file.sync_data()?;
@@ -142,7 +147,8 @@ fn round_trip() -> Result<Duration> {
         while there.read_exact(&mut byte).is_ok() && there.write_all(&byte).is_ok() {}
     });
     let mut times = Vec::new();
-    for _ in 0..2000 {
+    for _ in 0..ROUNDS {
+        thread::sleep(PACE);
         let start = Instant::now();
         here.write_all(&[1])?;
         here.read_exact(&mut [0])?;
