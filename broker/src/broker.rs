@@ -68,6 +68,11 @@ pub enum StartError {
     )]
     Foreign { path: String, reason: String },
     #[error(
+        "{path} cannot be used: {reason}; put that file back as it was, or if its records can be spared, empty the \
+         directory and format it"
+    )]
+    Damaged { path: String, reason: String },
+    #[error(
         "{path} is in use by another process; stop that broker, or give this one a log.dirs of its own"
     )]
     Locked { path: String },
@@ -102,6 +107,7 @@ impl From<LogDirsError> for StartError {
             LogDirsError::Locked { path } => Self::Locked { path },
             LogDirsError::Unformatted { path } => Self::Unformatted { path },
             LogDirsError::Foreign { path, reason } => Self::Foreign { path, reason },
+            LogDirsError::Damaged { path, reason } => Self::Damaged { path, reason },
             LogDirsError::Storage(failure) => Self::Directory {
                 path: failure.path.clone(),
                 cause: failure.to_string(),
@@ -310,9 +316,9 @@ fn cluster_id(dirs: &[PathBuf]) -> Result<String, StartError> {
                 let id = text
                     .lines()
                     .find_map(|line| line.trim().strip_prefix("cluster.id="));
-                return id.map(str::to_owned).ok_or_else(|| StartError::Foreign {
+                return id.map(str::to_owned).ok_or_else(|| StartError::Damaged {
                     path: dir.path(),
-                    reason: format!("its {META_PROPERTIES} names no cluster.id"),
+                    reason: format!("{META_PROPERTIES} has no cluster.id"),
                 });
             }
             Ok(None) => return Err(StartError::Unformatted { path: dir.path() }),
@@ -389,6 +395,8 @@ fn open_rooms(
     })?;
     let limits = FetchLimits {
         wait_max: config.replica_fetch_wait_max,
+        min_bytes: config.replica_fetch_min_bytes,
+        backoff: config.replica_fetch_backoff,
         partition_max_bytes: usize::try_from(config.replica_fetch_max_bytes).unwrap_or(0),
         response_max_bytes: usize::try_from(config.replica_fetch_response_max_bytes).unwrap_or(0),
     };
@@ -446,7 +454,10 @@ fn open_rooms(
         log_maintenance::run(
             Arc::clone(&replicas),
             clock.clone(),
-            config.log_retention_check_interval,
+            log_maintenance::Intervals {
+                checkpoints: config.high_watermark_checkpoint_interval,
+                retention: config.log_retention_check_interval,
+            },
             stop.clone(),
         ),
     );

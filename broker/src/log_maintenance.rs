@@ -16,19 +16,27 @@ use crate::replica_manager::{Hosted, ReplicaManager};
 
 /// How often partitions look at the clock: the precision of a produce's deadline and of ISR checks.
 const TICK: Duration = Duration::from_millis(100);
-/// How often high watermarks, recovery points and log starts are checkpointed.
-const CHECKPOINT: Duration = Duration::from_secs(5);
 
-/// Runs until `stop` is cancelled. `retention_check` is `log.retention.check.interval.ms`.
+/// How often what is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Intervals {
+    /// `replica.high.watermark.checkpoint.interval.ms`: recovery points and log starts are written with them, so that the
+    /// three never tell different stories.
+    pub checkpoints: Duration,
+    /// `log.retention.check.interval.ms`.
+    pub retention: Duration,
+}
+
+/// Runs until `stop` is cancelled.
 pub async fn run(
     replicas: Arc<ReplicaManager>,
     clock: Clock,
-    retention_check: Duration,
+    intervals: Intervals,
     stop: CancellationToken,
 ) {
     let mut tick = every(TICK);
-    let mut checkpoints = every(CHECKPOINT);
-    let mut retention = every(retention_check);
+    let mut checkpoints = every(intervals.checkpoints);
+    let mut retention = every(intervals.retention);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,

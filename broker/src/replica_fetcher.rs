@@ -45,6 +45,8 @@ const EPOCHS_VERSION: i16 = 4;
 const HOLD: Duration = Duration::from_millis(4);
 /// How often partitions that wait out an error are looked at again.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
+/// After the first failure in a row; no rest is shorter.
+const FIRST_REST: Duration = Duration::from_millis(20);
 /// Beyond the time a leader may park a request, how long its answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
@@ -56,6 +58,10 @@ const PARTITIONS_MOST: usize = 4000;
 pub struct FetchLimits {
     /// `replica.fetch.wait.max.ms`: how long a leader may park a fetch that finds nothing.
     pub wait_max: Duration,
+    /// `replica.fetch.min.bytes`: with how little a parked fetch is answered.
+    pub min_bytes: i32,
+    /// `replica.fetch.backoff.ms`: the longest rest after a failed fetch; the first is shorter.
+    pub backoff: Duration,
     /// `replica.fetch.max.bytes`, for one partition.
     pub partition_max_bytes: usize,
     /// `replica.fetch.response.max.bytes`, for one answer.
@@ -257,7 +263,7 @@ impl LeaderFetcher {
             under_way: HashMap::new(),
             next_number: 0,
             requests: FuturesUnordered::new(),
-            backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
+            backoff: Backoff::new(FIRST_REST, fetchers.limits.backoff.max(FIRST_REST)),
             rest_until: None,
             held_since: None,
             turn: 0,
@@ -442,7 +448,7 @@ impl LeaderFetcher {
                 replica_epoch: self.membership.epoch().map_or(-1, |epoch| epoch.0),
             },
             max_wait_ms: bounded(usize::try_from(wait.as_millis()).unwrap_or(usize::MAX)),
-            min_bytes: 1,
+            min_bytes: self.limits.min_bytes,
             max_bytes: bounded(self.limits.response_max_bytes),
             topics,
             ..Default::default()

@@ -114,6 +114,8 @@ impl Desk {
         .expect("a client");
         let limits = FetchLimits {
             wait_max: Duration::from_millis(500),
+            min_bytes: 1,
+            backoff: Duration::from_secs(1),
             partition_max_bytes: 1 << 20,
             response_max_bytes: 1 << 20,
         };

@@ -133,6 +133,20 @@ fn directories() {
         &["belongs to another", "node.id"],
     );
 
+    let meta = home.data().join("meta.properties");
+    let whole = fs::read_to_string(&meta).expect("readable");
+    for (line, broken) in [
+        ("cluster.id=", "cluster="),
+        ("directory.id=", "directory.id=?"),
+    ] {
+        fs::write(&meta, whole.replace(line, broken)).expect("written");
+        says(
+            &complaint(&broker(&["run"], &config)),
+            &[line.trim_end_matches('='), "put that file back"],
+        );
+    }
+    fs::write(&meta, whole).expect("written");
+
     let file = home.dir.path().join("a-file");
     fs::write(&file, "").expect("written");
     let config = home.file(&[("log.dirs", file.to_str().expect("a plain path"))]);

@@ -103,7 +103,15 @@ pub enum LogDirsError {
     Foreign {
         /// The directory.
         path: String,
-        /// Whose it is, or what is wrong with its meta.properties.
+        /// Whose it is.
+        reason: String,
+    },
+    /// Its meta.properties cannot be read.
+    #[error("{path} cannot be used: {reason}")]
+    Damaged {
+        /// The directory.
+        path: String,
+        /// What is wrong with the file.
         reason: String,
     },
     /// No directory works.
@@ -198,12 +206,7 @@ impl<D: Dir> LogDirs<D> {
         let io = |cause| failure(dir, "format", cause);
         dir.create().map_err(io)?;
         if let Some(bytes) = dir.read_file(META_PROPERTIES).map_err(io)? {
-            return identity(&bytes, cluster_id, node_id)
-                .map(|_| ())
-                .map_err(|reason| LogDirsError::Foreign {
-                    path: dir.path(),
-                    reason,
-                });
+            return identity(dir.path(), &bytes, cluster_id, node_id).map(|_| ());
         }
         let meta = MetaProperties {
             cluster_id: cluster_id.to_owned(),
@@ -504,10 +507,21 @@ fn failure<D: Dir>(dir: &D, what: &'static str, cause: io::Error) -> StorageFail
     }
 }
 
-fn identity(bytes: &[u8], cluster_id: &str, node_id: i32) -> Result<MetaProperties, String> {
-    let meta = MetaProperties::from_text(&String::from_utf8_lossy(bytes))?;
-    meta.verify(cluster_id, node_id)?;
-    Ok(meta)
+/// What a directory's meta.properties says, if it is of this node of this cluster.
+fn identity(
+    path: String,
+    bytes: &[u8],
+    cluster_id: &str,
+    node_id: i32,
+) -> Result<MetaProperties, LogDirsError> {
+    let meta = match MetaProperties::from_text(&String::from_utf8_lossy(bytes)) {
+        Ok(meta) => meta,
+        Err(reason) => return Err(LogDirsError::Damaged { path, reason }),
+    };
+    match meta.verify(cluster_id, node_id) {
+        Ok(()) => Ok(meta),
+        Err(reason) => Err(LogDirsError::Foreign { path, reason }),
+    }
 }
 
 fn read_directory<D: Dir>(dir: &D, cluster_id: &str, node_id: i32) -> io::Result<Read<D>> {
@@ -518,9 +532,9 @@ fn read_directory<D: Dir>(dir: &D, cluster_id: &str, node_id: i32) -> io::Result
     let Some(meta) = dir.read_file(META_PROPERTIES)? else {
         return Ok(Read::Refused(LogDirsError::Unformatted { path }));
     };
-    let meta = match identity(&meta, cluster_id, node_id) {
+    let meta = match identity(path.clone(), &meta, cluster_id, node_id) {
         Ok(meta) => meta,
-        Err(reason) => return Ok(Read::Refused(LogDirsError::Foreign { path, reason })),
+        Err(refused) => return Ok(Read::Refused(refused)),
     };
     let Some(lock) = dir.lock(LOCK)? else {
         return Ok(Read::Refused(LogDirsError::Locked { path }));

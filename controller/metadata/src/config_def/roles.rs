@@ -247,9 +247,7 @@ pub struct BrokerConfig {
     pub replica_fetch_response_max_bytes: i32,
     pub replica_fetch_wait_max: Duration,
     pub replica_fetch_backoff: Duration,
-    pub replica_socket_timeout: Duration,
     pub high_watermark_checkpoint_interval: Duration,
-    pub num_replica_fetchers: usize,
     pub fetch_max_bytes: i32,
     pub fetch_session_slots: usize,
     pub socket_request_max_bytes: usize,
@@ -258,10 +256,6 @@ pub struct BrokerConfig {
     pub controlled_shutdown_enable: bool,
     pub controlled_shutdown_timeout: Duration,
     pub log_retention_check_interval: Duration,
-    pub log_flush_scheduler_interval: Duration,
-    pub recovery_point_checkpoint_interval: Duration,
-    pub log_start_checkpoint_interval: Duration,
-    pub recovery_threads_per_data_dir: usize,
     pub producer_id_expiration: Duration,
     /// What the file itself says, by key, for DescribeConfigs.
     pub given: BTreeMap<String, String>,
@@ -316,10 +310,8 @@ impl BrokerConfig {
             replica_fetch_response_max_bytes: values.number("replica.fetch.response.max.bytes"),
             replica_fetch_wait_max: values.millis("replica.fetch.wait.max.ms"),
             replica_fetch_backoff: values.millis("replica.fetch.backoff.ms"),
-            replica_socket_timeout: values.millis("replica.socket.timeout.ms"),
             high_watermark_checkpoint_interval: values
                 .millis("replica.high.watermark.checkpoint.interval.ms"),
-            num_replica_fetchers: values.number("num.replica.fetchers"),
             fetch_max_bytes: values.number("fetch.max.bytes"),
             fetch_session_slots: values.number("max.incremental.fetch.session.cache.slots"),
             socket_request_max_bytes: values.number("socket.request.max.bytes"),
@@ -328,12 +320,6 @@ impl BrokerConfig {
             controlled_shutdown_enable: values.flag("controlled.shutdown.enable"),
             controlled_shutdown_timeout: values.millis("controlled.shutdown.timeout.ms"),
             log_retention_check_interval: values.millis("log.retention.check.interval.ms"),
-            log_flush_scheduler_interval: values.millis("log.flush.scheduler.interval.ms"),
-            recovery_point_checkpoint_interval: values
-                .millis("log.flush.offset.checkpoint.interval.ms"),
-            log_start_checkpoint_interval: values
-                .millis("log.flush.start.offset.checkpoint.interval.ms"),
-            recovery_threads_per_data_dir: values.number("num.recovery.threads.per.data.dir"),
             producer_id_expiration: values.millis("producer.id.expiration.ms"),
             given: values.given,
         })
