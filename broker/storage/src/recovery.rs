@@ -232,6 +232,12 @@ impl<D: Dir> Recoverer<'_, D> {
         let created = end.is_none_or(|end| end < log_start);
         if created {
             // Nothing that may be read is left, or nothing was there.
+            if let Some(end) = end {
+                let reason = format!("the log ends at {end}, and starts at {log_start}");
+                let at = log_start;
+                let lost = Corruption { at, reason };
+                self.recovery.corruption.get_or_insert(lost);
+            }
             for segment in list.drain(..).rev() {
                 remove_files(self.dir, segment.base)?;
                 self.names_dirty = true;

@@ -692,6 +692,25 @@ fn damage_below_the_flushed_point_is_not_a_torn_tail() {
     }
 }
 
+/// Deletion never goes beyond the high watermark, so a start that the log does not reach proves that records are missing.
+#[test]
+fn a_log_that_ends_before_its_start_is_not_what_it_was() {
+    let dir = SimDir::new(1);
+    let mut log = fresh(&dir);
+    append(&mut log, plain(2, 20, 1));
+    dir.kill();
+    let known = Known {
+        log_start: Offset(5),
+        ..Known::default()
+    };
+    let (log, recovery) = open(&dir, small_segments(), known);
+    assert_eq!(recovery.corruption.unwrap().at, Offset(5));
+    assert_eq!(
+        (log.start_offset(), log.end_offset()),
+        (Offset(5), Offset(5))
+    );
+}
+
 /// D4: a flipped bit in a flushed segment is found before it is served.
 #[test]
 fn damage_in_a_flushed_segment_is_not_served() {
