@@ -49,6 +49,8 @@ pub struct Hosted {
     /// Whom to wake when the follower has something new to ask.
     fetcher: Mutex<Option<Arc<Notify>>>,
     flush: OnceLock<FlushHandle>,
+    /// Held while a flush runs: it writes by name, so it must end before the name means another log.
+    flushing: Mutex<()>,
     /// The partition is being deleted: what its files say no longer matters.
     removed: AtomicBool,
     /// The flushed end that the checkpoint on the disk names; −1 before the first.
@@ -202,6 +204,7 @@ impl Flushable for FlushTarget {
         let Some(hosted) = self.0.upgrade() else {
             return;
         };
+        let _running = hosted.flushing.lock();
         let begun = hosted.state.lock().begin_flush();
         let Some(job) = begun else {
             return;
@@ -437,6 +440,7 @@ impl ReplicaManager {
             parked: Mutex::new(Vec::new()),
             fetcher: Mutex::new(None),
             flush: OnceLock::new(),
+            flushing: Mutex::new(()),
             removed: AtomicBool::new(false),
             checkpointed: AtomicI64::new(-1),
             hands: Arc::clone(&self.hands),
@@ -663,7 +667,17 @@ impl ReplicaManager {
                 leader: None,
                 ..known_assignment(hosted)
             };
-            hosted.with(|partition, effects| partition.go_offline(&nobody, effects));
+            let deleted = StorageFailure {
+                what: "use",
+                path: format!("{}-{}", hosted.topic, hosted.index),
+                cause: Arc::new(std::io::Error::other("the log is being deleted")),
+            };
+            hosted.with(|partition, effects| {
+                partition.go_offline(&nobody, effects);
+                // Whoever still holds it must not write where another log may be made under the same name.
+                partition.disk_failed(&deleted, effects);
+            });
+            drop(hosted.flushing.lock());
             info!(topic = %hosted.topic, partition = hosted.index, "deleting a log");
         }
         // What the checkpoints say of these logs must not be taken for what they say of a later topic of the same name.
