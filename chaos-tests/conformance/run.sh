@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Other people's Kafka clients against a real local cluster. Each comes from its own registry, into a folder that is not kept.
-# CLIENTS="librdkafka kafka-python java tools franz-go kafkajs" chooses some; KUORUM_BOOTSTRAP set beforehand uses that cluster instead.
+# CLIENTS="librdkafka kafka-python java tools franz-go kafkajs truncation" chooses some; KUORUM_BOOTSTRAP set beforehand uses that cluster
+# instead. The last is a story that two of them share; it kills a broker, so it is told to a cluster of this script's own only.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 work=${CONFORMANCE_DIR:-$root/.conformance}
-clients=${CLIENTS:-librdkafka kafka-python java tools franz-go kafkajs}
+clients=${CLIENTS:-librdkafka kafka-python java tools franz-go kafkajs truncation}
 mkdir -p "$work"
-cluster() { CLUSTER_DIR="$work/cluster" PORT_BASE=${CONFORMANCE_PORT_BASE:-19092} BIN_DIR=${BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/release} "$root/deploy/cluster.sh" "$@"; }
+export CLUSTER_DIR="$work/cluster" PORT_BASE=${CONFORMANCE_PORT_BASE:-19092} BIN_DIR=${BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/release}
+export CLUSTER="$root/deploy/cluster.sh"
+cluster() { "$CLUSTER" "$@"; }
 
 need() { command -v "$1" >/dev/null || { echo "conformance: '$1' is not installed; it is needed for $2" >&2; exit 1; }; }
 install_python() {
@@ -22,6 +25,7 @@ install_java() {
 for client in $clients; do
     case $client in
         librdkafka | kafka-python) install_python ;;
+        truncation) install_python; install_java ;;
         java | tools) install_java ;;
         franz-go) need go franz-go; (cd "$here/go" && go build -o "$work/franz-go" .) || exit 1 ;;
         kafkajs) need npm kafkajs; mkdir -p "$work/node"; cp "$here"/node/*.js* "$work/node/"
@@ -36,6 +40,8 @@ if [ -z "${KUORUM_BOOTSTRAP:-}" ]; then
     cluster up >/dev/null || exit 1
     eval "$(cluster env)"
     export DATA_DIRS="$work/cluster/broker-1/data"
+else
+    clients=${clients/truncation/}
 fi
 export KUORUM_BOOTSTRAP LIBS="$work/jars"
 
@@ -50,6 +56,7 @@ for client in $clients; do
         tools) "$here/tools/tools.sh" ;;
         franz-go) "$work/franz-go" ;;
         kafkajs) (cd "$work/node" && node conformance.js) ;;
+        truncation) (cd "$here/python" && JAVA_READER="$here/java/Truncation.java" "$work/python/bin/python" -B truncation.py) ;;
     esac 2>&1 | tee "$log"
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -1)
     if [ -z "$line" ]; then broken+=" $client"; failed=$((failed + 1)); continue; fi

@@ -1,0 +1,123 @@
+"""A consumer that had read past an unclean election's cut is told, and is never given other records at the same offsets in silence.
+The story is told to two clients at once: librdkafka here, the Java client in a process of its own. It needs a cluster it may hurt:
+CLUSTER is the command that kills and pauses brokers of the one it has."""
+import os
+import subprocess
+import time
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from check import check, end, equal, transfer
+
+BOOTSTRAP = os.environ["KUORUM_BOOTSTRAP"]
+CLUSTER = os.environ["CLUSTER"]
+JAVA = ["java", "-cp", os.environ["LIBS"] + "/*", os.environ["JAVA_READER"]]
+TOPIC = f"cut-{int(time.time() * 1000)}"
+PATIENCE = 60
+SHARED, LOST, AFTER = 50, 50, 100
+admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+
+
+def cluster(action, broker):
+    subprocess.run([CLUSTER, action, "broker", str(broker)], check=True, stdout=subprocess.DEVNULL)
+
+
+def wait_until(what, holds):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        topic = admin.list_topics(TOPIC, timeout=10).topics[TOPIC]
+        if topic.partitions and holds(topic.partitions[0]):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not within {PATIENCE} s: {what}")
+
+
+def produce(first, count):
+    failed = []
+    producer = Producer({"bootstrap.servers": BOOTSTRAP, "acks": "all", "linger.ms": 1})
+    for i in range(first, first + count):
+        producer.produce(TOPIC, transfer(i), partition=0,
+                         on_delivery=lambda error, _: failed.append(error) if error else None)
+    equal(producer.flush(PATIENCE), 0, "records still queued")
+    equal(failed, [], "delivery errors")
+
+
+class Here:
+    """librdkafka, told to fail where there is nothing to read."""
+    def __init__(self):
+        self.read, self.error = [], None
+        self.consumer = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": "cut", "auto.offset.reset": "error",
+                                  "enable.auto.commit": False})
+        self.consumer.assign([TopicPartition(TOPIC, 0, 0)])
+
+    def read_until(self, done):
+        deadline = time.monotonic() + PATIENCE
+        while not done() and time.monotonic() < deadline:
+            message = self.consumer.poll(0.2)
+            if message is None:
+                continue
+            if message.error():
+                self.error = message.error()
+            else:
+                self.read.append((message.offset(), message.value()))
+        assert done(), f"waited {PATIENCE} s: {len(self.read)} records, error {self.error}"
+
+
+admin.create_topics([NewTopic(TOPIC, 1, 2, config={
+    "unclean.leader.election.enable": "true", "min.insync.replicas": "1"})])[TOPIC].result(30)
+wait_until("both replicas in sync", lambda p: p.leader >= 0 and len(p.isrs) == 2)
+partition = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0]
+leader = partition.leader
+other = next(replica for replica in partition.replicas if replica != leader)
+here = Here()
+java = subprocess.Popen([*JAVA, TOPIC, str(SHARED + LOST)], stdout=subprocess.PIPE, text=True)
+
+
+@check("records that one replica lacks are read by both clients before the leader dies")
+def _():
+    produce(0, SHARED)
+    cluster("pause", other)
+    wait_until("the leader alone in sync", lambda p: p.isrs == [leader])
+    produce(SHARED, LOST)
+    here.read_until(lambda: len(here.read) == SHARED + LOST)
+    equal(java.stdout.readline().strip(), "read", "what the Java client says")
+
+
+@check("the topic's own choice elects the replica that is left")
+def _():
+    cluster("kill", leader)
+    cluster("resume", other)
+    wait_until("the other one leads", lambda p: p.leader == other)
+    produce(1000, AFTER)
+
+
+@check("librdkafka is told that its log was truncated")
+def _():
+    here.read_until(lambda: here.error is not None)
+    # Where the histories part, or that there is nothing at this offset: both are answers, silence is none.
+    assert here.error.code() in (KafkaError._LOG_TRUNCATION, KafkaError._AUTO_OFFSET_RESET), here.error
+    equal(here.read, [(i, transfer(i)) for i in range(SHARED + LOST)], "what was read before the error")
+
+
+@check("the Java client is told that its log was truncated")
+def _():
+    out, _ = java.communicate(timeout=PATIENCE)
+    told, diverges = out.strip().split()
+    equal(told, "LogTruncationException", "what the Java client says")
+    equal(int(diverges), SHARED, "where the histories part")
+
+
+@check("the old leader comes back with the new history")
+def _():
+    cluster("start", leader)
+    wait_until("both replicas in sync", lambda p: len(p.isrs) == 2)
+    reader = Here()
+    reader.read_until(lambda: len(reader.read) == SHARED + AFTER)
+    expected = [transfer(i) for i in [*range(SHARED), *range(1000, 1000 + AFTER)]]
+    equal(reader.read, list(enumerate(expected)), "the log from the beginning")
+    reader.consumer.close()
+
+
+here.consumer.close()
+end()
