@@ -254,6 +254,7 @@ fn records_of(topic: &Topic<'_>) -> Vec<MetadataRecord> {
             last_unclean_epoch: None,
             adding_replicas: Vec::new(),
             removing_replicas: Vec::new(),
+            original_replicas: Vec::new(),
         })
     }));
     records

@@ -429,6 +429,9 @@ impl Active {
                     Ticked::Reconciled(partitions) => {
                         tracing::info!(partitions, "partitions brought in line with who is alive");
                     }
+                    Ticked::Moved(partitions) => {
+                        tracing::info!(partitions, "reassignments completed");
+                    }
                 }
                 // Nobody waits for it.
                 drop(desk.record(decision.records));

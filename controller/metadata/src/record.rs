@@ -155,6 +155,9 @@ pub struct PartitionRecord {
     pub adding_replicas: Vec<BrokerId>,
     #[serde(default)]
     pub removing_replicas: Vec<BrokerId>,
+    /// While a reassignment runs: the replicas to go back to if it is cancelled, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub original_replicas: Vec<BrokerId>,
 }
 
 /// A change of a partition; every one raises the partition epoch by one, and `leader_epoch` is stated when it rises.
@@ -187,6 +190,8 @@ pub struct PartitionChange {
     pub adding_replicas: Option<Vec<BrokerId>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removing_replicas: Option<Vec<BrokerId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original_replicas: Option<Vec<BrokerId>>,
     /// Why, for people and events: `broker fenced`, `isr shrink`, `preferred election` …
     #[serde(default)]
     pub cause: String,
@@ -215,6 +220,7 @@ impl PartitionChange {
             last_unclean_epoch: None,
             adding_replicas: None,
             removing_replicas: None,
+            original_replicas: None,
             cause: cause.into(),
         }
     }

@@ -53,6 +53,7 @@ fn partition(topic: u128, index: i32, replicas: &[i32], leader: Option<i32>) -> 
         last_unclean_epoch: None,
         adding_replicas: Vec::new(),
         removing_replicas: Vec::new(),
+        original_replicas: Vec::new(),
     })
 }
 

@@ -164,6 +164,10 @@ pub static KEYS: &[ConfigKey] = &[
     key("transaction.state.log.min.isr", Cluster, int(1), Is("2"), "min.insync.replicas of __transaction_state."),
     key("transaction.state.log.segment.bytes", Cluster, int(14), Is("104857600"), "Segment size of __transaction_state."),
 
+    // How fast replicas move: for all brokers, or for one.
+    key("leader.replication.throttled.rate", Cluster, long(0), Is(FOREVER), "Bytes a second at which a broker serves the replicas in leader.replication.throttled.replicas that are not in sync."),
+    key("follower.replication.throttled.rate", Cluster, long(0), Is(FOREVER), "Bytes a second at which a broker fetches the replicas in follower.replication.throttled.replicas that are not in sync."),
+
     // Both roles.
     key("node.id", Process, int(0), Required, "This process's number in its role."),
     key("controller.quorum.voters", Process, List, Required, "The controllers, as id@host:port of their controller.listener."),

@@ -162,6 +162,14 @@ impl ConfigKey {
         matches!(self.scope, Scope::Topic | Scope::Cluster)
     }
 
+    /// Whether one broker may have a value of its own, changed live, that wins over the cluster's.
+    pub fn is_per_broker(&self) -> bool {
+        matches!(
+            self.name,
+            "leader.replication.throttled.rate" | "follower.replication.throttled.rate"
+        )
+    }
+
     /// Checks a value against type and range.
     pub fn check(&self, value: &str) -> Result<(), ConfigError> {
         value::check(self, value)

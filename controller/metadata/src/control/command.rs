@@ -22,6 +22,8 @@ pub enum Command {
     /// AlterConfigs as it used to be: the values given replace all the resource has.
     ReplaceConfigs(ReplaceConfigs),
     ElectLeaders(ElectLeaders),
+    /// AlterPartitionReassignments: begins, replaces or cancels moves of replicas.
+    Reassign(Reassign),
     UnregisterBroker {
         broker_id: BrokerId,
     },
@@ -38,6 +40,8 @@ pub enum CommandReply {
     /// The answer to both ways of altering.
     AlterConfigs(Vec<AlterConfigsResult>),
     ElectLeaders(Vec<ElectLeadersResult>),
+    /// One result per partition asked for, in that order.
+    Reassign(Vec<ReassignResult>),
     UnregisterBroker(Outcome),
 }
 
@@ -248,6 +252,35 @@ impl ElectionType {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElectLeadersResult {
+    pub topic: String,
+    pub partition: PartitionIndex,
+    pub outcome: Outcome,
+}
+
+/// Replicas are to be moved (KIP-455).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reassign {
+    pub partitions: Vec<ReassignPartition>,
+    /// Whether a partition may get more or fewer replicas than it has.
+    pub allow_replication_factor_change: bool,
+    /// Whether one refusal refuses all.
+    pub all_or_nothing: bool,
+    /// Bytes a second that the replicas which are added may cost each broker; as it is when `None`. It ends with the moves.
+    pub throttle: Option<i64>,
+    /// Say what would happen, and do nothing.
+    pub validate_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReassignPartition {
+    pub topic: String,
+    pub partition: PartitionIndex,
+    /// The replicas as they are to be, the preferred leader first; `None` cancels what is running.
+    pub replicas: Option<Vec<BrokerId>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReassignResult {
     pub topic: String,
     pub partition: PartitionIndex,
     pub outcome: Outcome,

@@ -239,6 +239,7 @@ fn key_of(resource: &ConfigResource, name: &str) -> Result<&'static ConfigKey, R
         },
         ConfigResource::Broker(_) | ConfigResource::ControllerFile => {
             match (cluster_key(name), file_key(name)) {
+                (Some(key), _) if key.is_per_broker() => Ok(key),
                 (Some(_), _) => refuse(format!(
                     "{name} has one value for the whole cluster; set it as the cluster's default (--entity-default)"
                 )),

@@ -8,7 +8,7 @@ use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch};
 
 use super::election::{Standing, standing_of_replica};
-use super::{Decision, Refusal, brokers};
+use super::{Decision, Refusal, brokers, reassignment};
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
 use crate::record::{LeaderRecoveryState, MetadataRecord, PartitionChange};
 use crate::rpc::{
@@ -30,10 +30,23 @@ pub fn alter_partition(
         let error = match decide(&after, request.broker_id, proposal) {
             Ok(None) => ErrorCode::None,
             Ok(Some(change)) => {
-                let record = MetadataRecord::PartitionChange(change);
-                after.apply_records(image.offset(), std::slice::from_ref(&record));
-                records.push(record);
-                ErrorCode::None
+                let completes = change.removing_replicas.is_some();
+                let change = MetadataRecord::PartitionChange(change);
+                let mut decided = vec![change];
+                after.apply_records(image.offset(), &decided);
+                if completes {
+                    let id = proposal.topic_id;
+                    let unthrottled = reassignment::unthrottle(&after, id, proposal.partition);
+                    after.apply_records(image.offset(), &unthrottled);
+                    decided.extend(unthrottled);
+                }
+                records.extend(decided);
+                let partition = after.partition(proposal.topic_id, proposal.partition);
+                match partition.and_then(|partition| partition.leader) {
+                    Some(leader) if leader == request.broker_id => ErrorCode::None,
+                    // What was proposed is decided, and somebody else leads: both.
+                    _ => ErrorCode::NewLeaderElected,
+                }
             }
             Err(error) => error,
         };
@@ -76,6 +89,7 @@ fn decide(
     change.leader_recovery_state = new_state.then_some(proposal.leader_recovery_state);
     change.elr = (elr != partition.elr).then_some(elr);
     change.isr = new_isr.then_some(isr);
+    reassignment::complete(image, topic, partition, &mut change);
     Ok(Some(change))
 }
 
@@ -153,7 +167,7 @@ fn elr_beside(
 ) -> Vec<BrokerId> {
     let enough = image
         .min_insync_replicas(&topic.name)
-        .min(partition.replicas.len());
+        .min(partition.replication_factor());
     if isr.len() >= enough {
         return Vec::new();
     }

@@ -15,6 +15,7 @@ pub mod office;
 pub mod partitions;
 pub mod placement;
 pub mod producer_ids;
+pub mod reassignment;
 pub mod tick;
 pub mod topics;
 
@@ -119,6 +120,9 @@ pub fn decide(
         }
         Command::ElectLeaders(request) => {
             leaders::elect(image, soft, request).map(CommandReply::ElectLeaders)
+        }
+        Command::Reassign(request) => {
+            reassignment::reassign(image, soft, request).map(CommandReply::Reassign)
         }
         Command::UnregisterBroker { broker_id } => {
             brokers::unregister(image, soft, *broker_id, now).map(CommandReply::UnregisterBroker)

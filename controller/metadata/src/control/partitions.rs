@@ -83,7 +83,7 @@ fn plan(
     check_budget(new, budget)?;
     let factor = topic
         .partition(0)
-        .map_or(1, |partition| partition.replicas.len());
+        .map_or(1, |partition| partition.replication_factor());
     match &wanted.assignments {
         None => {
             let mut trial = placer.clone();

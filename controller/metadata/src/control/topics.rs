@@ -341,6 +341,7 @@ pub(super) fn new_partition(
         last_unclean_epoch: None,
         adding_replicas: Vec::new(),
         removing_replicas: Vec::new(),
+        original_replicas: Vec::new(),
     })
 }
 

@@ -223,7 +223,7 @@ fn epoch_opened_by(batch: &RecordBatch) -> Option<ControllerEpoch> {
 }
 
 impl PartitionImage {
-    fn change(&mut self, change: &PartitionChange) {
+    pub(crate) fn change(&mut self, change: &PartitionChange) {
         self.partition_epoch = change.partition_epoch;
         if let Some(leader_epoch) = change.leader_epoch {
             self.leader_epoch = leader_epoch;
@@ -246,6 +246,10 @@ impl PartitionImage {
         replace(
             &mut self.removing_replicas,
             change.removing_replicas.as_ref(),
+        );
+        replace(
+            &mut self.original_replicas,
+            change.original_replicas.as_ref(),
         );
     }
 }
@@ -271,6 +275,7 @@ impl From<&PartitionRecord> for PartitionImage {
             last_unclean_epoch: record.last_unclean_epoch,
             adding_replicas: record.adding_replicas.clone(),
             removing_replicas: record.removing_replicas.clone(),
+            original_replicas: record.original_replicas.clone(),
         }
     }
 }

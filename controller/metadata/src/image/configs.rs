@@ -107,6 +107,13 @@ impl MetadataImage {
         value.and_then(|value| value.parse().ok()).unwrap_or(0)
     }
 
+    /// A number that one broker may have for itself (`ConfigKey::is_per_broker`), as it is in force for `broker`.
+    pub fn broker_number(&self, broker: BrokerId, name: &str) -> i64 {
+        let own = self.config_value(&ConfigResource::Broker(broker), name);
+        own.and_then(|value| value.trim().parse().ok())
+            .unwrap_or_else(|| self.cluster_number(name))
+    }
+
     /// One topic key as it is in force for a topic; `None` if there is no such key.
     pub fn effective_topic_value(&self, topic: &str, name: &str) -> Option<String> {
         let overrides = self.configs.get(&ConfigResource::Topic(topic.to_owned()));

@@ -83,6 +83,8 @@ pub struct PartitionImage {
     pub last_unclean_epoch: Option<LeaderEpoch>,
     pub adding_replicas: Vec<BrokerId>,
     pub removing_replicas: Vec<BrokerId>,
+    /// While a reassignment runs: the replicas to go back to if it is cancelled, in their order.
+    pub original_replicas: Vec<BrokerId>,
 }
 
 /// The last block of producer ids that was handed out.
@@ -226,6 +228,23 @@ impl PartitionImage {
             .get(place)
             .copied()
             .filter(|directory| !directory.is_zero())
+    }
+
+    /// Whether replicas are on their way to other brokers (KIP-455).
+    pub fn is_reassigning(&self) -> bool {
+        !self.adding_replicas.is_empty() || !self.removing_replicas.is_empty()
+    }
+
+    /// The replicas as they are to be: those there are, without the ones that leave, in assignment order.
+    pub fn target_replicas(&self) -> Vec<BrokerId> {
+        let leaves = |replica: &BrokerId| self.removing_replicas.contains(replica);
+        let replicas = self.replicas.iter().copied();
+        replicas.filter(|replica| !leaves(replica)).collect()
+    }
+
+    /// How many replicas the partition is to have; what min.insync.replicas is held against.
+    pub fn replication_factor(&self) -> usize {
+        self.replicas.len() - self.removing_replicas.len()
     }
 
     /// The replica that leads when all is well: the first of the assignment.

@@ -139,6 +139,7 @@ impl PartitionImage {
             last_unclean_epoch: self.last_unclean_epoch,
             adding_replicas: self.adding_replicas.clone(),
             removing_replicas: self.removing_replicas.clone(),
+            original_replicas: self.original_replicas.clone(),
         }
     }
 }

@@ -81,6 +81,7 @@ fn outcome(given: &str) -> String {
         last_unclean_epoch: None,
         adding_replicas: Vec::new(),
         removing_replicas: Vec::new(),
+        original_replicas: Vec::new(),
     };
     let standing = |replica: BrokerId| {
         if members("active").contains(&replica) {

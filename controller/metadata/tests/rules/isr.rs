@@ -102,6 +102,7 @@ fn outcome(given: &str) -> AlterPartitionResult {
         last_unclean_epoch: None,
         adding_replicas: Vec::new(),
         removing_replicas: Vec::new(),
+        original_replicas: Vec::new(),
     }));
     for id in named("leaving").into_iter().chain(named("offline")) {
         world.put(MetadataRecord::BrokerRegistrationChange {

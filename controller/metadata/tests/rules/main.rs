@@ -22,6 +22,10 @@
 //! | `forgive`: a broken stream fences once | `brokers::a_stream_that_broke_is_forgiven_once_the_broker_is_heard_again` |
 //! | AlterPartition: each check, and their order | `isr::rows` |
 //! | AlterPartition: the incarnation the leader heard from | `isr::rows` |
+//! | `complete`: all that is to stay is in sync, not only what is added | `reassignment::stories` |
+//! | `settle`: a set that shrinks raises the leader epoch | `reassignment::stories`, `reassignment::histories` |
+//! | `cancel`: the last complete replica does not go | `reassignment::stories`, `reassignment::histories` |
+//! | `begin`: what the running move added stays until the end | `reassignment::stories`, `reassignment::histories` |
 //! | `apply_batch`: the controller epoch | `image::a_controller_that_left_office_changes_nothing` |
 //! | `apply_batch`: of two that open one epoch the first does | `image::of_two_that_take_office_at_once_the_log_lets_one_through` |
 //! | `decode`: the checksum | `image::a_damaged_snapshot_is_refused` |
@@ -41,5 +45,6 @@ mod election;
 mod image;
 mod isr;
 mod properties;
+mod reassignment;
 mod topics;
 mod world;
