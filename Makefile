@@ -51,6 +51,10 @@ $(foreach v,$(VERBS),$(v)-node): ; @$(CLUSTER) $(firstword $(subst -, ,$@)) node
 wipe-broker: ## delete a stopped broker's data: wipe-broker ID=n (likewise kill-, stop-, start-, pause-, resume- and -broker, -controller, -node)
 	@$(CLUSTER) wipe broker $(ID)
 
+.PHONY: add-broker
+add-broker: ## one more broker, to move replicas to: add-broker ID=4 (up to 9)
+	@$(CLUSTER) add broker $(ID)
+
 demo: build ## kill a leader under 100,000 bank transfers, and count what was lost
 	@$(BIN_DIR)/demo
 

@@ -20,6 +20,8 @@ http_port() { echo $((PORT_BASE + 20 + $1 - 1)); }
 quorum_port() { echo $((PORT_BASE + 30 + $1 - 1)); }
 admin_port() { echo $((PORT_BASE + 40 + $1 - 1)); }
 home() { echo "$CLUSTER_DIR/$1-$2"; }
+# Brokers that were added to the three nodes: they have no controller beside them.
+added() { local dir; for dir in "$CLUSTER_DIR"/broker-[4-9]; do [ ! -d "$dir" ] || echo "${dir##*-}"; done; }
 
 bootstrap() { local n out=; for n in "${NODES[@]}"; do out+=",$HOST:$(client_port "$n")"; done; echo "${out:1}"; }
 admins() { local n out=; for n in "${NODES[@]}"; do out+=",http://$HOST:$(admin_port "$n")"; done; echo "${out:1}"; }
@@ -182,6 +184,7 @@ up() {
         sleep 0.05
     done
     for n in "${NODES[@]}"; do await_bound controller "$n"; await_bound broker "$n"; done
+    for n in $(added); do running broker "$n" >/dev/null || { start_one broker "$n"; await_bound broker "$n"; started=yes; }; done
     if [ -n "$fresh" ]; then echo "A new cluster in $CLUSTER_DIR is up."
     elif [ -n "$started" ]; then echo "The cluster in $CLUSTER_DIR is up again."
     else
@@ -206,6 +209,12 @@ $where  $BIN_DIR/kuorum topics create payments --partitions 3
 TXT
 }
 
+add() { # broker id
+    [ ! -d "$(home broker "$1")" ] || die "broker $1 was added already: 'make start-broker ID=$1' starts it"
+    render broker "$1"; format broker "$1"; start_one broker "$1"; await_bound broker "$1"
+    echo "Broker $1 is up. Nothing lies on it yet: kuorum reassignments plan --topics … --brokers …"
+}
+
 status() {
     local n role pid state health
     [ -f "$CLUSTER_DIR/port_base" ] || { echo "There is no cluster in $CLUSTER_DIR: 'make up' makes one."; return 0; }
@@ -219,6 +228,10 @@ status() {
             if [ $role = broker ]; then printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "clients $HOST:$(client_port "$n"), http $(http_port "$n")"
             else printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "quorum $HOST:$(quorum_port "$n"), admin $(admin_port "$n")"; fi
         done
+    done
+    for n in $(added); do
+        if pid=$(running broker "$n"); then state=running; else pid=-; state=stopped; fi
+        printf '%-6s %-12s %-10s %-8s %s\n' - "broker $n" $state "$pid" "clients $HOST:$(client_port "$n"), http $(http_port "$n")"
     done
     echo
     for n in "${NODES[@]}"; do
@@ -234,7 +247,7 @@ logs() {
     local n role
     [ -f "$CLUSTER_DIR/port_base" ] || die "there is no cluster in $CLUSTER_DIR"
     # A line without a time belongs to the one before it.
-    for n in "${NODES[@]}"; do for role in controller broker; do
+    for n in "${NODES[@]}" $(added); do for role in controller broker; do
         [ ! -f "$(home $role "$n")/log" ] || awk -v who="$role-$n" '
             /^[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T/ { at = $1; sub(/^[^ ]+ /, "") }
             { print at, who, $0 }' "$(home $role "$n")/log"
@@ -242,15 +255,17 @@ logs() {
 }
 
 command=${1:-}; what=${2:-}; id=${3:-}
-case $command in kill|stop|start|pause|resume|wipe)
+case $command in kill|stop|start|pause|resume|wipe|add)
     [[ "$what" =~ ^(broker|controller|node)$ ]] || die "$command what? Say broker, controller or node"
-    [[ "$id" =~ ^[1-3]$ ]] || die "which one? Say ID=1, ID=2 or ID=3"
+    if [ $command = add ]; then { [ "$what" = broker ] && [[ "$id" =~ ^[4-9]$ ]]; } || die "only a broker can be added, with ID=4 to ID=9"
+    else [[ "$id" =~ ^[1-3]$ ]] || { [ "$what" = broker ] && [ -n "$id" ] && grep -qx "$id" <<<"$(added)"; } || die "which one? Say ID=1, ID=2 or ID=3"; fi
     [ -f "$CLUSTER_DIR/port_base" ] || die "there is no cluster in $CLUSTER_DIR: run 'make up' first" ;;
 esac
 case $command in
     up) up ;;
-    down) for n in "${NODES[@]}"; do stop_one broker "$n" & done; wait; for n in "${NODES[@]}"; do stop_one controller "$n"; done ;;
-    clean) for n in "${NODES[@]}"; do for r in broker controller; do running $r "$n" >/dev/null && kill_one $r "$n"; done; done
+    add) add "$id" ;;
+    down) for n in "${NODES[@]}" $(added); do stop_one broker "$n" & done; wait; for n in "${NODES[@]}"; do stop_one controller "$n"; done ;;
+    clean) for n in "${NODES[@]}" $(added); do for r in broker controller; do running $r "$n" >/dev/null && kill_one $r "$n"; done; done
            [ ! -e "$CLUSTER_DIR" ] || [ -f "$CLUSTER_DIR/port_base" ] || die "$CLUSTER_DIR is not a cluster directory: left alone"
            rm -rf "$CLUSTER_DIR" ;;
     status) status ;;
@@ -264,5 +279,5 @@ case $command in
     wipe) [ "$what" = broker ] || die "only a broker's data can be wiped: what a controller agreed to must not be forgotten"
           running broker "$id" >/dev/null && die "broker $id runs: 'make stop-broker ID=$id' or 'make kill-broker ID=$id' first"
           rm -rf "$(home broker "$id")/data"; format broker "$id" ;;
-    *) die "usage: cluster.sh up|down|clean|status|logs|env|kill|stop|start|pause|resume|wipe [broker|controller|node ID]" ;;
+    *) die "usage: cluster.sh up|down|clean|status|logs|env|kill|stop|start|pause|resume|wipe|add [broker|controller|node ID]" ;;
 esac

@@ -120,6 +120,8 @@ struct PartitionReport {
     last_stable_offset: i64,
     log_end_offset: i64,
     flushed_end_offset: i64,
+    /// Bytes of its log here.
+    size_bytes: u64,
     replicas: Vec<ReplicaReport>,
 }
 
@@ -128,6 +130,8 @@ struct PartitionReport {
 struct ReplicaReport {
     broker: i32,
     leo: Option<i64>,
+    /// About how many bytes of the leader's log it lacks.
+    bytes_behind: Option<u64>,
     last_fetch_ms_ago: Option<u64>,
     caught_up_ms_ago: Option<u64>,
 }
@@ -150,20 +154,32 @@ async fn partitions(State(rooms): Visit, Query(query): Query<PartitionsQuery>) -
                 .is_none_or(|topic| topic == &*hosted.topic)
         })
         .filter_map(|hosted| {
-            let (status, last_stable) = rooms.replicas.with(hosted, |partition, _| {
-                partition
-                    .is_leader()
-                    .then(|| (partition.status(now), partition.last_stable_offset()))
-            })?;
+            let (status, last_stable, size_bytes, behind) =
+                rooms.replicas.with(hosted, |partition, _| {
+                    if !partition.is_leader() {
+                        return None;
+                    }
+                    let status = partition.status(now);
+                    let log = partition.log();
+                    let ends = status.followers.iter().map(|follower| follower.log_end);
+                    let behind: Vec<Option<u64>> = ends
+                        .map(|end| end.map(|end| log.bytes_after(end)))
+                        .collect();
+                    let last_stable = partition.last_stable_offset();
+                    Some((status, last_stable, log.size_bytes(), behind))
+                })?;
             let mut replicas = vec![ReplicaReport {
                 broker: me,
                 leo: Some(status.log_end.0),
+                bytes_behind: Some(0),
                 last_fetch_ms_ago: Some(0),
                 caught_up_ms_ago: Some(0),
             }];
-            replicas.extend(status.followers.iter().map(|follower| ReplicaReport {
+            let followers = status.followers.iter().zip(behind);
+            replicas.extend(followers.map(|(follower, bytes_behind)| ReplicaReport {
                 broker: follower.broker.0,
                 leo: follower.log_end.map(|end| end.0),
+                bytes_behind,
                 last_fetch_ms_ago: follower.last_fetch_ms_ago,
                 caught_up_ms_ago: follower.caught_up_ms_ago,
             }));
@@ -176,6 +192,7 @@ async fn partitions(State(rooms): Visit, Query(query): Query<PartitionsQuery>) -
                 last_stable_offset: last_stable.0,
                 log_end_offset: status.log_end.0,
                 flushed_end_offset: status.flushed_end.0,
+                size_bytes,
                 replicas,
             })
         })

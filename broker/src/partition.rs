@@ -267,6 +267,14 @@ impl<D: Dir, T> Partition<D, T> {
         }
     }
 
+    /// The latest leader epoch that this replica has heard of, from the metadata or in its log.
+    #[must_use]
+    pub fn knows_until(&self) -> LeaderEpoch {
+        let in_the_log = self.log_view().latest_epoch;
+        let known = self.known.leader_epoch;
+        in_the_log.map_or(known, |latest| latest.max(known))
+    }
+
     /// Everything below may be read by consumers.
     #[must_use]
     pub fn high_watermark(&self) -> Offset {

@@ -348,7 +348,13 @@ impl LeaderFetcher {
                 epoch: *epoch,
                 step,
             };
+            let limit = hosted.fetching_limit();
             match step {
+                FollowerStep::Fetch { .. }
+                    if limit.is_some_and(|limit| limit.admit(now.monotonic).is_err()) =>
+                {
+                    wishes.waiting = true;
+                }
                 FollowerStep::EpochEnd { leader, .. } if leader == self.shared.leader => {
                     wishes.epochs.push(asked);
                 }
@@ -604,6 +610,9 @@ impl LeaderFetcher {
             diverging,
         };
         hosted.count_fetched(fetched.records.len());
+        if let Some(limit) = hosted.fetching_limit() {
+            limit.charge(fetched.records.len(), now.monotonic);
+        }
         hosted.with(|partition, effects| partition.on_fetched(ticket, &fetched, now, effects));
     }
 

@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use kuorum_metadata::control::reassignment;
 use kuorum_metadata::record::ConfigResource;
 use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId, Offset, PartitionIndex, TopicId};
 use kuorum_replication::assignment::Standing;
 use kuorum_replication::{Assignment, Durability, IsrReply};
 use kuorum_storage::{
-    FlushHandle, Flushable, Flusher, FoundLog, Log, LogDirs, RealDir, StorageFailure,
+    FlushHandle, Flushable, Flusher, FoundLog, Log, LogDirs, LogError, PutAside, RealDir,
+    StorageFailure,
 };
 use kuorum_transport::Clock;
 use parking_lot::{Mutex, RwLock};
@@ -27,6 +29,7 @@ use crate::cluster::Membership;
 use crate::metrics::Metrics;
 use crate::partition::{Effects, Identity, Partition, Truncation};
 use crate::replica_fetcher::Fetchers;
+use crate::throttle::{RateLimit, Throttle};
 use crate::topic_settings::TopicSettings;
 
 /// Logs that are opened or made at the same time.
@@ -55,6 +58,10 @@ pub struct Hosted {
     removed: AtomicBool,
     /// The flushed end that the checkpoint on the disk names; −1 before the first.
     checkpointed: AtomicI64,
+    /// Whether serving its replicas that are not in sync is throttled.
+    served_throttled: AtomicBool,
+    /// Whether this replica is not in sync, and fetching it is throttled.
+    fetched_throttled: AtomicBool,
     hands: Arc<Hands>,
 }
 
@@ -64,6 +71,7 @@ struct Hands {
     clock: Clock,
     metrics: Arc<Metrics>,
     proposals: Arc<IsrProposals>,
+    throttle: Throttle,
     failures: mpsc::UnboundedSender<(DirectoryId, StorageFailure)>,
 }
 
@@ -76,6 +84,38 @@ impl Hosted {
     /// The checkpoint on the disk names this flushed end.
     pub fn note_checkpoint(&self, flushed_end: Offset) {
         self.checkpointed.store(flushed_end.0, Ordering::Relaxed);
+    }
+
+    /// The limit on serving follower `broker` now, if there is one for it: a replica that is in sync has none.
+    pub(crate) fn serving_limit(self: &Arc<Self>, broker: BrokerId) -> Option<&RateLimit> {
+        if !self.served_throttled.load(Ordering::Relaxed) {
+            return None;
+        }
+        let in_sync = self.with(|partition, _| {
+            partition
+                .leader()
+                .is_some_and(|leader| leader.isr().maximal().contains(&broker))
+        });
+        (!in_sync).then_some(&self.hands.throttle.leader)
+    }
+
+    /// The limit on fetching this replica now, if there is one for it.
+    pub(crate) fn fetching_limit(&self) -> Option<&RateLimit> {
+        let throttled = self.fetched_throttled.load(Ordering::Relaxed);
+        throttled.then_some(&self.hands.throttle.follower)
+    }
+
+    /// Takes over from the image whether this replica is throttled.
+    fn note_throttle(&self, image: &MetadataImage, partition: &PartitionImage, me: BrokerId) {
+        let configs = image.configs_of(&ConfigResource::Topic(self.topic.to_string()));
+        let is_named = |list: &str| {
+            let list = configs.and_then(|configs| configs.get(list));
+            list.is_some_and(|list| reassignment::is_listed(list, self.index, me))
+        };
+        let served = is_named(reassignment::LEADER_REPLICAS);
+        let fetched = !partition.isr.contains(&me) && is_named(reassignment::FOLLOWER_REPLICAS);
+        self.served_throttled.store(served, Ordering::Relaxed);
+        self.fetched_throttled.store(fetched, Ordering::Relaxed);
     }
 
     /// Which partition it is.
@@ -262,6 +302,7 @@ impl ReplicaManager {
             clock: tools.clock.clone(),
             metrics: Arc::clone(&tools.metrics),
             proposals: Arc::clone(&tools.proposals),
+            throttle: Throttle::default(),
             failures,
         });
         Arc::new(Self {
@@ -443,6 +484,8 @@ impl ReplicaManager {
             flushing: Mutex::new(()),
             removed: AtomicBool::new(false),
             checkpointed: AtomicI64::new(-1),
+            served_throttled: AtomicBool::new(false),
+            fetched_throttled: AtomicBool::new(false),
             hands: Arc::clone(&self.hands),
         });
         let target = Arc::new(FlushTarget(Arc::downgrade(&hosted)));
@@ -600,6 +643,7 @@ impl ReplicaManager {
 
     /// Tells a replica what the image says of it.
     fn assign(&self, hosted: &Arc<Hosted>, image: &MetadataImage, partition: &PartitionImage) {
+        hosted.note_throttle(image, partition, self.me);
         let assignment = assignment(image, partition);
         let now = self.tools.clock.now();
         let (before, after) = hosted.with(|replica, effects| {
@@ -643,9 +687,14 @@ impl ReplicaManager {
                         || delta.partitions_changed.contains(&hosted.key())
                 });
                 touched
-                    && image
-                        .partition(hosted.topic_id, hosted.index)
-                        .is_none_or(|partition| !partition.replicas.contains(&self.me))
+                    && match image.partition(hosted.topic_id, hosted.index) {
+                        None => true,
+                        // A replica leaves with a new leader epoch: one that knows a later epoch than this image stays.
+                        Some(partition) => {
+                            !partition.replicas.contains(&self.me)
+                                && hosted.state.lock().knows_until() <= partition.leader_epoch
+                        }
+                    }
             })
             .collect();
         if gone.is_empty() {
@@ -682,18 +731,30 @@ impl ReplicaManager {
         }
         // What the checkpoints say of these logs must not be taken for what they say of a later topic of the same name.
         self.checkpoint();
+        let failed = |hosted: &Hosted, error: &LogError| {
+            warn!(topic = %hosted.topic, partition = hosted.index, cause = %error, "a log could not be deleted");
+        };
+        // The name is free from here on: a replica may leave, and come back with the next change.
+        let aside: Vec<(Arc<Hosted>, PutAside)> = gone
+            .into_iter()
+            .filter_map(|hosted| {
+                let log_dirs = &self.tools.log_dirs;
+                let (index, id) = (hosted.index, hosted.topic_id);
+                match log_dirs.put_aside(&hosted.topic, index, id, hosted.directory) {
+                    Ok(aside) => aside.map(|aside| (hosted, aside)),
+                    Err(error) => {
+                        failed(&hosted, &error);
+                        None
+                    }
+                }
+            })
+            .collect();
         let this = Arc::clone(self);
         // Files may be many and large; nobody waits for them.
         std::thread::spawn(move || {
-            for hosted in gone {
-                let removed = this.tools.log_dirs.remove_log(
-                    &hosted.topic,
-                    hosted.index,
-                    hosted.topic_id,
-                    hosted.directory,
-                );
-                if let Err(error) = removed {
-                    warn!(topic = %hosted.topic, partition = hosted.index, cause = %error, "a log could not be deleted");
+            for (hosted, aside) in aside {
+                if let Err(error) = this.tools.log_dirs.remove_aside(&aside) {
+                    failed(&hosted, &error);
                 }
             }
         });
@@ -716,6 +777,10 @@ impl ReplicaManager {
                 _ => None,
             })
             .collect();
+        let mine = ConfigResource::Broker(self.me);
+        if everywhere || delta.is_some_and(|delta| delta.configs_changed.contains(&mine)) {
+            self.hands.throttle.configure(image, self.me);
+        }
         if !everywhere && changed.is_empty() {
             return;
         }
@@ -735,6 +800,9 @@ impl ReplicaManager {
                 partition.set_terms(wanted.terms, now, effects);
                 partition.set_log_config(wanted.log);
             });
+            if let Some(partition) = image.partition(hosted.topic_id, hosted.index) {
+                hosted.note_throttle(image, partition, self.me);
+            }
         }
     }
 
@@ -890,6 +958,7 @@ pub fn assignment(image: &MetadataImage, partition: &PartitionImage) -> Assignme
         leader_epoch: partition.leader_epoch,
         partition_epoch: partition.partition_epoch,
         replicas: partition.replicas.clone(),
+        removing: partition.removing_replicas.iter().copied().collect(),
         isr: partition.isr.iter().copied().collect(),
         last_unclean_epoch: partition.last_unclean_epoch,
         standing: partition
@@ -993,6 +1062,68 @@ mod tests {
         desk.learn(vec![MetadataRecord::RemoveTopic { topic_id }])
             .await;
         assert_eq!(log_starts(), "0\n0\n");
+    }
+
+    /// What the cluster says of the one partition of `orders`.
+    fn replicas(brokers: &[i32], leader: i32, epoch: i32) -> MetadataRecord {
+        let brokers: Vec<BrokerId> = brokers.iter().copied().map(BrokerId).collect();
+        let mut change = kuorum_metadata::record::PartitionChange::of(
+            topic_id("orders"),
+            0,
+            PartitionEpoch(epoch),
+            "a move",
+        );
+        change.leader_epoch = Some(LeaderEpoch(epoch));
+        change.leader = Some(Some(BrokerId(leader)));
+        change.directories = Some(vec![DirectoryId::ZERO; brokers.len()]);
+        change.isr = Some(vec![BrokerId(leader)]);
+        change.replicas = Some(brokers);
+        MetadataRecord::PartitionChange(change)
+    }
+
+    #[tokio::test]
+    async fn a_replica_that_left_has_no_log_and_one_that_comes_back_begins_anew() {
+        let desk = Desk::with(&[Topic::default()]).await;
+        let manager = &desk.rooms.replicas;
+        let data = std::path::PathBuf::from(&desk.rooms.config.log_dirs[0]);
+        let found = || std::fs::exists(data.join("orders-0")).expect("a directory to look into");
+        let end = || {
+            let hosted = manager.get(topic_id("orders"), 0).expect("it is hosted");
+            manager.with(&hosted, |partition, _| partition.log().end_offset().0)
+        };
+        for round in 0..3 {
+            // Written in the epoch it leads in.
+            let hosted = manager.get(topic_id("orders"), 0).expect("it is hosted");
+            let now = desk.rooms.clock.now();
+            let appended = manager.with(&hosted, |partition, effects| {
+                let mut batch = crate::testing::batch(&["a", "b"]).to_vec();
+                partition.append(&mut batch, now, effects)
+            });
+            assert_eq!(appended.expect("it leads").until.0, 2, "round {round}");
+            drop(hosted);
+            assert!(found() && end() == 2);
+            // On the way it is still one of them; then it is not, and at once it is again.
+            let epoch = 3 * round + 1;
+            desk.learn(vec![replicas(&[2, 1], 2, epoch)]).await;
+            assert!(found(), "round {round}: it is still a replica");
+            desk.learn(vec![replicas(&[2], 2, epoch + 1)]).await;
+            assert!(
+                manager.is_empty() && !found(),
+                "round {round}: its files are gone"
+            );
+            desk.learn(vec![replicas(&[1, 2], 1, epoch + 2)]).await;
+            assert!(found() && end() == 0, "round {round}: a new log");
+        }
+    }
+
+    #[tokio::test]
+    async fn metadata_older_than_the_log_removes_nothing() {
+        let desk = Desk::with(&[Topic::default()]).await;
+        desk.learn(vec![replicas(&[1], 1, 7)]).await;
+        desk.learn(vec![replicas(&[2], 2, 6)]).await;
+        assert!(!desk.rooms.replicas.is_empty());
+        desk.learn(vec![replicas(&[2], 2, 8)]).await;
+        assert!(desk.rooms.replicas.is_empty());
     }
 
     #[test]

@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use kuorum_admin_api::{Broker, BrokerState, CreateTopic, Health, Page, Partition, PartitionPage};
+use kuorum_admin_api::{
+    Broker, BrokerState, CreateTopic, Health, Page, Partition, PartitionPage, Quorum,
+    ReassignmentPage, ReassignmentReport, ReassignmentRequest,
+};
 use kuorum_protocol::PartitionIndex;
+use reqwest::Method;
 use serde::de::DeserializeOwned;
 
 const CALL: Duration = Duration::from_secs(5);
@@ -161,6 +165,87 @@ impl Admin {
             Some(problem) => Err(problem.context(format!("not so after {limit:?}: {what}"))),
             None => bail!("not so after {limit:?}: {what}"),
         }
+    }
+
+    /// Moves replicas; asked of another controller when one does not answer, which is harmless.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn reassign(&self, request: &ReassignmentRequest) -> Result<ReassignmentReport> {
+        let body = Some(serde_json::to_vec(request)?);
+        let answer = self
+            .send(Method::POST, "/api/v1/reassignments", body)
+            .await?;
+        Ok(serde_json::from_slice(&answer)?)
+    }
+
+    /// What is on the move.
+    ///
+    /// # Errors
+    /// When no controller answers.
+    pub async fn reassignments(&self) -> Result<ReassignmentPage> {
+        self.get("/api/v1/reassignments").await
+    }
+
+    /// Takes a move back.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn cancel_reassignment(&self, topic: &str, partition: PartitionIndex) -> Result<()> {
+        let path = format!("/api/v1/reassignments/{topic}/{partition}");
+        self.send(Method::DELETE, &path, None).await.map(drop)
+    }
+
+    /// Deletes a topic.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn delete_topic(&self, topic: &str) -> Result<()> {
+        let path = format!("/api/v1/topics/{topic}");
+        self.send(Method::DELETE, &path, None).await.map(drop)
+    }
+
+    /// Gives leadership to preferred leaders wherever that is possible.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn elect_preferred(&self) -> Result<()> {
+        let body = Some(br#"{"type":"preferred"}"#.to_vec());
+        self.send(Method::POST, "/api/v1/elections", body)
+            .await
+            .map(drop)
+    }
+
+    /// The number of the controller in office.
+    ///
+    /// # Errors
+    /// When no controller answers, or none is in office.
+    pub async fn active_controller(&self) -> Result<i32> {
+        let quorum: Quorum = self.get("/api/v1/quorum").await?;
+        let leader = quorum.leader.context("no controller is in office")?;
+        Ok(i32::try_from(leader)?)
+    }
+
+    /// The body of the first answer that is good.
+    async fn send(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>> {
+        let mut problem = String::from("there are no controllers");
+        for controller in &self.controllers {
+            let url = format!("{controller}{path}");
+            let mut call = self.http.request(method.clone(), url);
+            if let Some(body) = &body {
+                call = call
+                    .header("content-type", "application/json")
+                    .body(body.clone());
+            }
+            match call.send().await {
+                Ok(answer) if answer.status().is_success() => {
+                    return Ok(answer.bytes().await?.to_vec());
+                }
+                Ok(answer) => problem = answer.text().await.unwrap_or_default(),
+                Err(unreachable) => problem = unreachable.to_string(),
+            }
+        }
+        bail!("{method} {path}: {problem}")
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {

@@ -118,6 +118,21 @@ impl LocalCluster {
         self.act("resume", process)
     }
 
+    /// One more broker, beside the three nodes: `id` is 4 to 9. Returns when its ports are bound.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn add_broker(&self, id: i32) -> Result<()> {
+        self.script(&["add", "broker", &id.to_string()], "")
+            .map(drop)
+    }
+
+    /// The folder in which a broker keeps its partitions.
+    #[must_use]
+    pub fn broker_data(&self, id: i32) -> PathBuf {
+        self.directory.join(format!("broker-{id}")).join("data")
+    }
+
     /// Deletes a stopped broker's data.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ pub mod admin;
 pub mod checkers;
 pub mod cluster;
 pub mod history;
+pub mod reassignment;
 pub mod sim;
 pub mod stories;
 pub mod workload;

@@ -33,6 +33,9 @@ pub struct PartitionReport {
     pub last_stable_offset: Option<i64>,
     #[serde(default)]
     pub log_end_offset: Option<i64>,
+    /// Bytes of the leader's log.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
     #[serde(default)]
     pub replicas: Vec<ReplicaReport>,
 }
@@ -43,6 +46,9 @@ pub struct ReplicaReport {
     pub broker: i32,
     #[serde(default)]
     pub leo: Option<i64>,
+    /// About how many bytes of the leader's log it lacks.
+    #[serde(default)]
+    pub bytes_behind: Option<u64>,
     #[serde(default)]
     pub last_fetch_ms_ago: Option<u64>,
     #[serde(default)]

@@ -16,6 +16,8 @@ pub struct Assignment {
     pub partition_epoch: PartitionEpoch,
     /// In assignment order.
     pub replicas: Vec<BrokerId>,
+    /// Those that leave once the others are complete: the minimum ISR is held against what stays.
+    pub removing: BTreeSet<BrokerId>,
     pub isr: BTreeSet<BrokerId>,
     /// The leader epoch of the last unclean election, if there ever was one.
     pub last_unclean_epoch: Option<LeaderEpoch>,
@@ -32,6 +34,7 @@ impl Assignment {
             leader_epoch: partition.leader_epoch,
             partition_epoch: partition.partition_epoch,
             replicas: partition.replicas.clone(),
+            removing: partition.removing_replicas.iter().copied().collect(),
             isr: partition.isr.iter().copied().collect(),
             last_unclean_epoch: partition.last_unclean_epoch,
             standing: partition
@@ -47,6 +50,15 @@ impl Assignment {
                 })
                 .collect(),
         }
+    }
+}
+
+impl Assignment {
+    /// How many replicas there are to be, without those that leave.
+    #[must_use]
+    pub fn replication_factor(&self) -> usize {
+        let stays = |replica: &&BrokerId| !self.removing.contains(replica);
+        self.replicas.iter().filter(stays).count()
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Leader {
     leader_epoch: LeaderEpoch,
     epoch_start: Offset,
     replicas: Vec<BrokerId>,
+    /// How many replicas there are to be, without those that leave.
+    replication_factor: usize,
     isr: IsrState,
     followers: BTreeMap<BrokerId, FollowerProgress>,
     standing: BTreeMap<BrokerId, Standing>,
@@ -98,6 +100,7 @@ impl Leader {
             leader_epoch: assignment.leader_epoch,
             epoch_start: ends.log_end,
             replicas: assignment.replicas.clone(),
+            replication_factor: assignment.replication_factor(),
             isr: IsrState::new(
                 assignment.isr.clone(),
                 assignment.partition_epoch,
@@ -163,7 +166,7 @@ impl Leader {
     /// How many replicas must have a record.
     #[must_use]
     pub fn min_isr(&self) -> usize {
-        self.terms.effective_min_isr(self.replicas.len())
+        self.terms.effective_min_isr(self.replication_factor)
     }
 
     /// The number the next proposal will have.
@@ -251,11 +254,12 @@ impl Leader {
             assignment.leader_epoch, self.leader_epoch,
             "another epoch is another leader"
         );
-        if self
-            .isr
-            .on_metadata(&assignment.isr, assignment.partition_epoch)
-        {
+        self.isr
+            .on_metadata(&assignment.isr, assignment.partition_epoch);
+        // The answer to a proposal may have told of this partition epoch first, but not of its replicas.
+        if assignment.partition_epoch >= self.isr.partition_epoch {
             self.replicas.clone_from(&assignment.replicas);
+            self.replication_factor = assignment.replication_factor();
             self.follow_replica_set(now);
         }
         self.standing.clone_from(&assignment.standing);

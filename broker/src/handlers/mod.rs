@@ -76,6 +76,7 @@ api_table! {
     IncrementalAlterConfigs: cluster::incremental_alter_configs::incremental_alter_configs, Needs::configs(AlterConfigs);
     ListConfigResources: cluster::list_config_resources::list_config_resources, Needs::cluster(DescribeConfigs);
     ElectLeaders: cluster::elect_leaders::elect_leaders, Needs::cluster(Alter);
+    AlterPartitionReassignments: cluster::alter_partition_reassignments::alter_partition_reassignments, Needs::cluster(Alter);
     ListPartitionReassignments: cluster::list_partition_reassignments::list_partition_reassignments, Needs::cluster(Describe);
     DescribeLogDirs: cluster::describe_log_dirs::describe_log_dirs, Needs::cluster(Describe);
     InitProducerId: cluster::init_producer_id::init_producer_id, Needs::cluster(IdempotentWrite);

@@ -173,6 +173,7 @@ fn assignment(leader: Option<i32>, epoch: i32, partition_epoch: i32, isr: &[i32]
         leader_epoch: LeaderEpoch(epoch),
         partition_epoch: PartitionEpoch(partition_epoch),
         replicas: vec![BrokerId(1), BrokerId(2), BrokerId(3)],
+        removing: Default::default(),
         isr: isr.iter().map(|id| BrokerId(*id)).collect(),
         last_unclean_epoch: None,
         standing,

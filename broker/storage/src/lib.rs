@@ -29,7 +29,7 @@ pub use error::{AppendError, LogError, ReadError, StorageFailure};
 pub use flush::{FlushHandle, FlushJob, Flushable, Flusher};
 pub use leader_epochs::{EpochEntry, LeaderEpochs};
 pub use log::{AppendInfo, Known, Log, RecoveryPoint, SegmentInfo};
-pub use log_dirs::{DirHealth, FoundLog, LogDirs, LogDirsError};
+pub use log_dirs::{DirHealth, FoundLog, LogDirs, LogDirsError, PutAside};
 pub use meta_properties::MetaProperties;
 pub use producer_state::ProducerStates;
 pub use recovery::{Corruption, Recovery, TornTail};

@@ -194,6 +194,22 @@ impl<D: Dir> Log<D> {
         self.segments.size_bytes()
     }
 
+    /// About how many of them come after `offset`: to the size of a segment, for a progress bar.
+    pub fn bytes_after(&self, offset: Offset) -> u64 {
+        if offset >= self.end_offset() {
+            return 0;
+        }
+        let segments = self.segments.from(offset).iter();
+        segments
+            .map(|segment| {
+                // Within the first one, as if all its records were of one size.
+                let records = (segment.next.0 - segment.base.0).max(1) as u64;
+                let left = (segment.next.0 - offset.0.max(segment.base.0)).max(0) as u64;
+                (u128::from(segment.size) * u128::from(left) / u128::from(records)) as u64
+            })
+            .sum()
+    }
+
     /// Which epoch began where.
     pub fn leader_epochs(&self) -> &LeaderEpochs {
         &self.epochs

@@ -150,6 +150,14 @@ enum Read<D: Dir> {
     Refused(LogDirsError),
 }
 
+/// A log that lost its name and waits to be removed.
+#[derive(Debug)]
+#[must_use = "its files are still there"]
+pub struct PutAside {
+    directory: DirectoryId,
+    name: String,
+}
+
 impl<D: Dir> LogDirs<D> {
     /// Opens, locks and reads `dirs`. A directory that is not formatted, foreign or locked refuses everything; one whose
     /// disk fails is offline, and at least one must work.
@@ -360,33 +368,68 @@ impl<D: Dir> LogDirs<D> {
         topic_id: TopicId,
         directory: DirectoryId,
     ) -> Result<(), LogError> {
+        match self.put_aside(topic, partition, topic_id, directory)? {
+            Some(aside) => self.remove_aside(&aside),
+            None => Ok(()),
+        }
+    }
+
+    /// The quick half of [`Self::remove_log`]: takes the log's name away, so that a new log may have it. `None` if there is
+    /// no such log. Whatever is not removed after that goes at the next start.
+    ///
+    /// # Errors
+    /// `Storage`; the directory is then offline.
+    pub fn put_aside(
+        &self,
+        topic: &str,
+        partition: PartitionIndex,
+        topic_id: TopicId,
+        directory: DirectoryId,
+    ) -> Result<Option<PutAside>, LogError> {
         let directory = self.directory(directory)?;
         directory.health.check()?;
         let name = directory_name(topic, partition);
-        let deleted = self.delete(directory, &name, topic_id);
-        deleted.map_err(|cause| directory.fail("delete a log", cause))?;
+        let renamed = self.rename_deleted(directory, &name, topic_id);
+        let renamed = renamed.map_err(|cause| directory.fail("delete a log", cause))?;
         directory.unopened.lock().remove(&name);
         let one_less = |count: u64| Some(count.saturating_sub(1));
         let _ = directory
             .partitions
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
-        Ok(())
+        Ok(renamed.map(|name| PutAside {
+            directory: directory.id,
+            name,
+        }))
+    }
+
+    /// The slow half of [`Self::remove_log`].
+    ///
+    /// # Errors
+    /// `Storage`; the directory is then offline.
+    pub fn remove_aside(&self, aside: &PutAside) -> Result<(), LogError> {
+        let directory = self.directory(aside.directory)?;
+        let removed = directory
+            .dir
+            .sync()
+            .and_then(|()| directory.dir.remove_all(&aside.name));
+        Ok(removed.map_err(|cause| directory.fail("delete a log", cause))?)
     }
 
     /// Gone in one step, however long the removal takes.
-    fn delete(&self, directory: &Directory<D>, name: &str, topic_id: TopicId) -> io::Result<()> {
-        let deleted = {
-            let _names = directory.names.lock();
-            let dir = directory.dir.subdirectory(name);
-            if !dir.exists()? || topic_id_of(&dir)? != Some(topic_id) {
-                return Ok(());
-            }
-            let deleted = self.unused_name(directory, name, DELETED)?;
-            directory.dir.rename(name, &deleted)?;
-            deleted
-        };
-        directory.dir.sync()?;
-        directory.dir.remove_all(&deleted)
+    fn rename_deleted(
+        &self,
+        directory: &Directory<D>,
+        name: &str,
+        topic_id: TopicId,
+    ) -> io::Result<Option<String>> {
+        let _names = directory.names.lock();
+        let dir = directory.dir.subdirectory(name);
+        if !dir.exists()? || topic_id_of(&dir)? != Some(topic_id) {
+            return Ok(None);
+        }
+        let deleted = self.unused_name(directory, name, DELETED)?;
+        directory.dir.rename(name, &deleted)?;
+        Ok(Some(deleted))
     }
 
     fn unused_name(

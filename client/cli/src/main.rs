@@ -12,6 +12,7 @@ mod failure;
 mod format;
 mod output;
 mod produce;
+mod reassignments;
 mod status;
 mod time;
 mod topics;
@@ -88,6 +89,9 @@ enum Command {
     Brokers(brokers::Brokers),
     /// Elect preferred leaders, or unclean ones
     ElectLeaders(elect_leaders::ElectLeaders),
+    /// Move replicas to other brokers: plan, run, list, cancel
+    #[command(subcommand)]
+    Reassignments(reassignments::Reassignments),
     /// Show the cluster's health, its controllers and its brokers
     Status(status::Status),
     /// Show the batches of log files on this machine
@@ -131,6 +135,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Configs(command) => Box::pin(command.run(&global)).await,
         Command::Brokers(command) => command.run(&global).await,
         Command::ElectLeaders(command) => command.run(&global).await,
+        Command::Reassignments(command) => Box::pin(command.run(&global)).await,
         Command::Status(command) => command.run(&global).await,
         Command::DumpLog(command) => command.run(&global),
     }
@@ -165,6 +170,13 @@ mod tests {
             "status -o json",
             "brokers describe 1",
             "elect-leaders --type unclean --topic t --partition 0 --yes",
+            "reassignments plan --topics payments --brokers 4,5,6 -o json",
+            "reassignments run --topics payments,orders --brokers 4,5,6 --throttle 10000000",
+            "reassignments run --file plan.json --dry-run",
+            "reassignments run --partition payments:0=4,5,6 --partition payments:1=5,6,4",
+            "reassignments list",
+            "reassignments cancel --topic payments --partition 0,1",
+            "reassignments cancel --all",
             "dump-log data/payments-0 --records",
         ];
         for row in rows {

@@ -9,6 +9,7 @@ mod page;
 mod partition;
 mod problem;
 mod quorum;
+mod reassignment;
 mod topic;
 
 pub use broker::{Broker, BrokerState, ListenerAddress};
@@ -21,6 +22,10 @@ pub use page::{MAX_PAGE_SIZE, Page, PageQuery};
 pub use partition::{Partition, PartitionPage, Replica, ReplicaState};
 pub use problem::{FieldError, KafkaError, Problem};
 pub use quorum::{Quorum, QuorumRole, QuorumVoter};
+pub use reassignment::{
+    PartitionAssignment, PlannedReassignment, Reassignment, ReassignmentPage, ReassignmentProgress,
+    ReassignmentReport, ReassignmentRequest,
+};
 pub use topic::{AddPartitions, AddPartitionsReport, CreateTopic, Topic};
 
 /// Where every path begins.

@@ -13,6 +13,7 @@ mod page;
 mod partitions;
 mod problem;
 mod quorum;
+mod reassignments;
 mod relay;
 mod topics;
 
@@ -23,7 +24,7 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use kuorum_metadata::config_def::ControllerConfig;
 use kuorum_metadata::control::{Command, CommandReply};
 use kuorum_protocol::error_code::ErrorCode;
@@ -95,6 +96,14 @@ fn api(admin: Admin) -> Router<Admin> {
             get(partitions::get),
         )
         .route("/elections", post(elections::elect))
+        .route(
+            "/reassignments",
+            get(reassignments::list).post(reassignments::run),
+        )
+        .route(
+            "/reassignments/{topic}/{partition}",
+            delete(reassignments::cancel),
+        )
         .route("/quorum", get(quorum::get))
         .route("/cluster/health", get(health::get))
         .route(

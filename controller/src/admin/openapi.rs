@@ -25,6 +25,9 @@ use utoipa::OpenApi;
         super::partitions::list,
         super::partitions::get,
         super::elections::elect,
+        super::reassignments::list,
+        super::reassignments::run,
+        super::reassignments::cancel,
         super::quorum::get,
         super::health::get,
     )

@@ -175,6 +175,7 @@ fn status_of(code: ErrorCode) -> StatusCode {
         ErrorCode::UnknownTopicOrPartition
         | ErrorCode::UnknownTopicId
         | ErrorCode::BrokerIdNotRegistered
+        | ErrorCode::NoReassignmentInProgress
         | ErrorCode::ResourceNotFound => StatusCode::NOT_FOUND,
         ErrorCode::TopicAlreadyExists
         | ErrorCode::DuplicateResource

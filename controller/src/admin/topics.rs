@@ -275,12 +275,12 @@ fn view(image: &MetadataImage, topic: &TopicImage) -> Topic {
         partitions: topic.partitions.len(),
         replication_factor: topic
             .partition(0)
-            .map_or(0, |partition| partition.replicas.len()),
+            .map_or(0, |partition| partition.replication_factor()),
         internal: is_internal_topic(&topic.name),
         leaderless: count(&|partition| partition.leader.is_none()),
-        under_replicated: count(&|partition| partition.isr.len() < partition.replicas.len()),
+        under_replicated: count(&|partition| partition.isr.len() < partition.replication_factor()),
         under_min_isr: count(&|partition| {
-            partition.isr.len() < min_isr.min(partition.replicas.len())
+            partition.isr.len() < min_isr.min(partition.replication_factor())
         }),
     }
 }

@@ -26,6 +26,7 @@ fn assignment(isr: &[i32], partition_epoch: i32) -> Assignment {
         leader_epoch: LeaderEpoch(5),
         partition_epoch: PartitionEpoch(partition_epoch),
         replicas: vec![ME, F2, F3],
+        removing: Replicas::new(),
         isr: brokers(isr),
         last_unclean_epoch: None,
         standing: [(1, 101), (2, 102), (3, 103)]
@@ -561,4 +562,72 @@ proptest! {
 #[test]
 fn the_lag_is_the_configured_one() {
     assert_eq!(Terms::default().replica_lag_time_max, LAG);
+}
+
+/// Replicas that come are followed from their first fetch on, and those that leave count until they have left; what must
+/// be in sync is held against what there will be.
+#[test]
+fn the_replica_set_changes_under_a_leader_that_stays() {
+    const F4: BrokerId = BrokerId(4);
+    let mut leader = leader(&[1, 2, 3], 3);
+    let stranger = FollowerFetch {
+        broker: F4,
+        broker_epoch: BrokerEpoch(104),
+        from: Offset(0),
+        leader_end: Offset(10),
+    };
+    let refused = leader.on_follower_fetch(stranger, at(1));
+    assert_eq!(refused, Err(FetchRefused::NotAReplica));
+    assert_eq!(leader.min_isr(), 3);
+
+    // From three to two: 4 comes, 2 and 3 leave.
+    let mut moving = assignment(&[1, 2, 3], 8);
+    moving.replicas = vec![ME, F4, F2, F3];
+    moving.removing = brokers(&[2, 3]);
+    let standing = Standing {
+        broker_epoch: BrokerEpoch(104),
+        may_join: true,
+    };
+    moving.standing.insert(F4, standing);
+    let _ = leader.on_metadata(&moving, at(2));
+    assert_eq!(leader.min_isr(), 2);
+    let behind = fetch(&mut leader, F4, 0, 2);
+    assert_eq!(behind.proposal, None);
+    let _ = fetch(&mut leader, F2, 10, 3);
+    let _ = fetch(&mut leader, F3, 10, 3);
+    assert_eq!(
+        leader.high_watermark(),
+        Offset(10),
+        "one far behind holds nothing back"
+    );
+    let proposal = fetch(&mut leader, F4, 10, 4).proposal;
+    let proposal = proposal.expect("it is complete");
+    assert_eq!(proposal.partition_epoch, PartitionEpoch(8));
+    assert_eq!(proposal.new_isr.len(), 4);
+
+    // The end of the move raises the leader epoch, which the answer tells: the metadata will say the rest.
+    let completed = IsrReply::Accepted {
+        leader_epoch: LeaderEpoch(6),
+        partition_epoch: PartitionEpoch(9),
+        isr: brokers(&[1, 4]),
+    };
+    let _ = leader.isr_decided(proposal.number, completed, at(5));
+    assert!(leader.isr().is_pending());
+    assert_eq!(leader.isr().maximal(), brokers(&[1, 2, 3, 4]));
+}
+
+/// The answer to a proposal tells of a partition epoch before the metadata does; what else the metadata says of that epoch
+/// counts all the same.
+#[test]
+fn an_answer_that_is_faster_than_the_metadata_hides_no_replica() {
+    let mut leader = leader(&[1, 2], 1);
+    let proposal = fetch(&mut leader, F3, 10, 1)
+        .proposal
+        .expect("it is complete");
+    let _ = leader.isr_decided(proposal.number, accepted(2, &[1, 2, 3]), at(2));
+    let mut shown = assignment(&[1, 2, 3], 2);
+    shown.replicas = vec![ME, F2, F3, BrokerId(4)];
+    let _ = leader.on_metadata(&shown, at(3));
+    assert_eq!(leader.replicas(), shown.replicas);
+    assert!(leader.followers().any(|(broker, _)| broker == BrokerId(4)));
 }

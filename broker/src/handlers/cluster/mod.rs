@@ -12,6 +12,7 @@ pub mod list_config_resources;
 pub mod list_partition_reassignments;
 
 pub mod alter_configs;
+pub mod alter_partition_reassignments;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;

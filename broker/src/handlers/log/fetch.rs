@@ -142,6 +142,15 @@ enum Read {
     Failed(Trouble),
 }
 
+/// All that one turn of reading found.
+#[derive(Debug)]
+struct Turn {
+    reads: Vec<Read>,
+    bytes: usize,
+    /// A throttled follower may have more after so long.
+    withheld: Option<Duration>,
+}
+
 #[derive(Debug)]
 enum Trouble {
     Denied,
@@ -168,7 +177,11 @@ async fn read_until(
         let waiter = Arc::new(Notify::new());
         last_turn |= Instant::now() >= deadline;
         let interest = (!last_turn).then_some(&waiter);
-        let (reads, bytes) = read_all(cx, plan, asker, limits, interest);
+        let Turn {
+            reads,
+            bytes,
+            withheld,
+        } = read_all(cx, plan, asker, limits, interest);
         let is_urgent = reads.iter().any(|read| match read {
             Read::Found(outcome) => outcome.diverging.is_some(),
             Read::Failed(_) => true,
@@ -178,8 +191,9 @@ async fn read_until(
         }
         // Dropped before the wait: a parked fetch holds no records.
         drop(reads);
+        let until = withheld.map_or(deadline, |wait| deadline.min(Instant::now() + wait));
         tokio::select! {
-            _ = timeout_at(deadline, waiter.notified()) => {}
+            _ = timeout_at(until, waiter.notified()) => {}
             () = notified(superseded.as_deref()) => last_turn = true,
         }
     }
@@ -198,26 +212,34 @@ fn read_all(
     asker: &Asker,
     limits: &Limits,
     interest: Option<&Arc<Notify>>,
-) -> (Vec<Read>, usize) {
+) -> Turn {
     let image = cx.metadata.image();
     let mut bytes = 0;
+    let mut withheld = None;
     let reads = plan
         .wanted
         .iter()
         .map(|wanted| {
             let room = limits.max_bytes.saturating_sub(bytes);
             match read_one(cx, &image, wanted, asker, room, bytes == 0, interest) {
-                Ok(outcome) => {
+                Ok((outcome, wait)) => {
                     bytes += outcome.records.len();
+                    withheld = withheld.max(wait);
                     Read::Found(outcome)
                 }
                 Err(trouble) => Read::Failed(trouble),
             }
         })
         .collect();
-    (reads, bytes)
+    Turn {
+        reads,
+        bytes,
+        withheld,
+    }
 }
 
+/// Reads one partition; of one whose follower is throttled and has used up its budget nothing is read, and the time until
+/// it has more is said.
 fn read_one(
     cx: &Context,
     image: &MetadataImage,
@@ -226,23 +248,34 @@ fn read_one(
     room: usize,
     is_first: bool,
     interest: Option<&Arc<Notify>>,
-) -> Result<ReadOutcome, Trouble> {
+) -> Result<(ReadOutcome, Option<Duration>), Trouble> {
     let hosted = find(cx, image, wanted)?;
     if let Some(waiter) = interest {
         hosted.wake_on_change(waiter);
     }
+    let now = cx.clock.now();
+    let limit = match asker.reader {
+        Reader::Replica { broker, .. } => hosted.serving_limit(broker),
+        Reader::Consumer { .. } => None,
+    };
+    let wait = limit.and_then(|limit| limit.admit(now.monotonic).err());
+    let room = if wait.is_some() { 0 } else { room };
     let spec = ReadSpec {
         from: Offset(wanted.fetch_offset),
         max_bytes: usize::try_from(wanted.max_bytes).unwrap_or(0).min(room),
-        at_least_one: is_first,
+        at_least_one: is_first && wait.is_none(),
         current_leader_epoch: known_epoch(wanted.current_leader_epoch),
         last_fetched_epoch: known_epoch(wanted.last_fetched_epoch),
         reader: asker.reader,
     };
-    let now = cx.clock.now();
-    cx.replicas
+    let outcome = cx
+        .replicas
         .with(&hosted, |partition, fx| partition.read(spec, now, fx))
-        .map_err(Trouble::Partition)
+        .map_err(Trouble::Partition)?;
+    if let Some(limit) = limit {
+        limit.charge(outcome.records.len(), now.monotonic);
+    }
+    Ok((outcome, wait))
 }
 
 fn find(cx: &Context, image: &MetadataImage, wanted: &Wanted) -> Result<Arc<Hosted>, Trouble> {

@@ -528,6 +528,7 @@ fn change(topic: &str) -> PartitionChange {
         last_unclean_epoch: None,
         adding_replicas: None,
         removing_replicas: None,
+        original_replicas: None,
         cause: String::new(),
     }
 }
@@ -880,4 +881,47 @@ async fn the_beginning_can_be_deleted() {
     );
     let unknown: TopicId = topic_id("nothing");
     assert!(desk.rooms.replicas.get(unknown, 0).is_none());
+}
+
+#[tokio::test]
+async fn a_throttled_replica_that_is_behind_waits_and_nobody_else_does() {
+    let desk = Desk::with(&[Topic {
+        replicas: &[1, 2],
+        configs: &[("leader.replication.throttled.replicas", "0:1")],
+        ..Topic::default()
+    }])
+    .await;
+    let isr = |members: &[i32], epoch: i32| {
+        MetadataRecord::PartitionChange(PartitionChange {
+            partition_epoch: PartitionEpoch(epoch),
+            isr: Some(members.iter().copied().map(BrokerId).collect()),
+            ..change("orders")
+        })
+    };
+    let rate = |value: Option<&str>| MetadataRecord::Config {
+        resource: kuorum_metadata::record::ConfigResource::Broker(BrokerId(1)),
+        name: "leader.replication.throttled.rate".to_owned(),
+        value: value.map(str::to_owned),
+    };
+    desk.learn(vec![isr(&[1], 1), rate(Some("1"))]).await;
+    produce(
+        &desk.client(),
+        produce_request("orders", 0, 1, batch(&["a", "b"])),
+        9,
+    )
+    .await;
+    let count = async |from: i64| {
+        let response = fetch(&desk.internal(), follower_fetch(from), 15).await;
+        base_offsets(the_partition(&response)).len()
+    };
+    assert_eq!(count(0).await, 1, "within the budget");
+    assert_eq!(count(0).await, 0, "a debt is waited for");
+    let consumer = fetch(&desk.client(), fetch_request("orders", 0, 0), 12).await;
+    assert_eq!(the_partition(&consumer).error_code, 0);
+    desk.learn(vec![isr(&[1, 2], 2)]).await;
+    assert_eq!(count(0).await, 1, "who is in sync is not held up");
+    desk.learn(vec![isr(&[1], 3)]).await;
+    assert_eq!(count(0).await, 0);
+    desk.learn(vec![rate(None)]).await;
+    assert_eq!(count(0).await, 1, "lifted");
 }
