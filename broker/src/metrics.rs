@@ -346,7 +346,7 @@ impl Gauges {
                     continue;
                 }
                 led += 1;
-                let (isr, replicas) = (partition.isr.len(), partition.replicas.len());
+                let (isr, replicas) = (partition.isr.len(), partition.replication_factor());
                 let min_isr =
                     *min_isr.get_or_insert_with(|| image.min_insync_replicas(&topic.name));
                 let min_isr = min_isr.min(replicas);

@@ -56,6 +56,19 @@ check "kafka-topics --describe after it" "PartitionCount: 3" topics --describe -
 delete_records() { local f; f=$(mktemp); printf '{"partitions":[{"topic":"telemetry-logs","partition":0,"offset":1}],"version":1}' >"$f"
     tool org.apache.kafka.tools.DeleteRecordsCommand --bootstrap-server "$KUORUM_BOOTSTRAP" --offset-json-file "$f"; local rc=$?; rm -f "$f"; return $rc; }
 check "kafka-delete-records" "low_watermark: 1" delete_records
+# A partition gets another order of replicas and one fewer, then all of them back, then a move is taken back that cannot end.
+reassign() { local f; f=$(mktemp); printf '{"version":1,"partitions":[{"topic":"bank-transfers","partition":0,"replicas":[%s]}]}' "$1" >"$f"; shift
+    tool org.apache.kafka.tools.reassign.ReassignPartitionsCommand --bootstrap-server "$KUORUM_BOOTSTRAP" --reassignment-json-file "$f" "$@"; local rc=$?; rm -f "$f"; return $rc; }
+if [ "$RF" -ge 3 ]; then
+    check "kafka-reassign-partitions --execute" "Successfully started partition reassignment for bank-transfers-0" reassign 3,1 --execute
+    check "kafka-reassign-partitions --verify" "Reassignment of partition bank-transfers-0 is completed" reassign 3,1 --verify
+    check "kafka-topics --describe after it" "Partition: 0.*Replicas: 3,1" topics --describe --topic bank-transfers
+    check "kafka-reassign-partitions --execute with a throttle" "The inter-broker throttle limit was set" reassign 2,3,1 --execute --throttle 10000000
+    moved() { for _ in $(seq 10); do reassign 2,3,1 --verify | grep "is completed" && return 0; done; return 1; }
+    check "kafka-reassign-partitions --verify until it has moved" "is completed" moved
+    check "kafka-reassign-partitions --list" "No partition reassignments found" tool org.apache.kafka.tools.reassign.ReassignPartitionsCommand --bootstrap-server "$KUORUM_BOOTSTRAP" --list
+    check "kafka-reassign-partitions --cancel of nothing" "None of the specified partition reassignments are active" reassign 2,3,1 --cancel
+fi
 # What is on the disk: a segment that is still open and being written, and one that is closed.
 check "kafka-topics --create with small segments" "Created topic" topics --create --topic closed-segments --partitions 1 --replication-factor "$RF" --config segment.bytes=1048576
 check "kafka-producer-perf-test into small segments" "3000 records sent" tool org.apache.kafka.tools.ProducerPerformance --topic closed-segments --num-records 3000 \

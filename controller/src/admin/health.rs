@@ -120,7 +120,7 @@ fn of_image(image: &MetadataImage) -> Vec<HealthReason> {
         partitions(&|topic, partition| {
             let min = image
                 .min_insync_replicas(topic)
-                .min(partition.replicas.len());
+                .min(partition.replication_factor());
             partition.leader.is_some() && partition.isr.len() < min
         }),
         "fewer replicas are in sync than min.insync.replicas: acks=all is refused and nothing new becomes readable",
@@ -128,7 +128,7 @@ fn of_image(image: &MetadataImage) -> Vec<HealthReason> {
     );
     add(
         "UNDER_REPLICATED_PARTITIONS",
-        partitions(&|_, partition| partition.isr.len() < partition.replicas.len()),
+        partitions(&|_, partition| partition.isr.len() < partition.replication_factor()),
         "a replica is down or too far behind",
         "start the brokers in the partition's osr and wait until they have caught up",
     );

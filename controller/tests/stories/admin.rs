@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Cluster, PATIENCE};
 
-async fn send(
+pub(crate) async fn send(
     cluster: &Cluster,
     to: u64,
     method: Method,
@@ -26,7 +26,7 @@ async fn send(
     request.send().await.unwrap()
 }
 
-async fn get(cluster: &Cluster, to: u64, path: &str) -> reqwest::Response {
+pub(crate) async fn get(cluster: &Cluster, to: u64, path: &str) -> reqwest::Response {
     send(cluster, to, Method::GET, path, None).await
 }
 

@@ -4,5 +4,6 @@
 
 mod admin;
 mod failover;
+mod reassignments;
 mod rpc;
 mod support;

@@ -166,7 +166,9 @@ impl ConfigKey {
     pub fn is_per_broker(&self) -> bool {
         matches!(
             self.name,
-            "leader.replication.throttled.rate" | "follower.replication.throttled.rate"
+            "leader.replication.throttled.rate"
+                | "follower.replication.throttled.rate"
+                | "replica.alter.log.dirs.io.max.bytes.per.second"
         )
     }
 

@@ -204,7 +204,7 @@ fn cancel(
     }
     let kept = narrowed(image, partition, originals(partition));
     let policy = election::policy_of(image, topic);
-    let complete = !kept.isr.is_empty() || partition.isr.is_empty() && !kept.elr.is_empty();
+    let complete = !kept.isr.is_empty() || !kept.elr.is_empty();
     let refuse = |message: &str| {
         Err(Refusal::new(
             ErrorCode::InvalidReplicaAssignment,
