@@ -443,28 +443,52 @@ pub(super) fn unthrottle(
             });
         }
     }
-    if records.is_empty() {
-        return records;
+    if !records.is_empty() {
+        let lifted = lift_rates(image, &records);
+        records.extend(lifted);
     }
+    records
+}
+
+/// The same for topics that `records` delete.
+pub(super) fn forget_throttled(
+    image: &MetadataImage,
+    deleted: &BTreeSet<TopicId>,
+    records: &[MetadataRecord],
+) -> Vec<MetadataRecord> {
+    let mut deleted = deleted.iter().filter_map(|id| image.topic_by_id(*id));
+    let was_throttled = deleted.any(|topic| is_throttled(image, topic));
+    if was_throttled {
+        lift_rates(image, records)
+    } else {
+        Vec::new()
+    }
+}
+
+fn is_throttled(image: &MetadataImage, topic: &TopicImage) -> bool {
+    let lists = [LEADER_REPLICAS, FOLLOWER_REPLICAS];
+    lists
+        .iter()
+        .any(|name| !listed(image, &topic.name, name).is_empty())
+}
+
+/// Takes the cluster's rates away if after `records` no topic lists a replica any more.
+fn lift_rates(image: &MetadataImage, records: &[MetadataRecord]) -> Vec<MetadataRecord> {
     let mut after = image.clone();
-    after.apply_records(image.offset(), &records);
-    let throttled = after.topics().any(|topic| {
-        let lists = [LEADER_REPLICAS, FOLLOWER_REPLICAS];
-        lists
-            .iter()
-            .any(|name| !listed(&after, &topic.name, name).is_empty())
-    });
+    after.apply_records(image.offset(), records);
+    let throttled = after.topics().any(|topic| is_throttled(&after, topic));
     let shared = image.configs_of(&ConfigResource::ClusterDefault);
+    let mut lifted = Vec::new();
     for name in [LEADER_RATE, FOLLOWER_RATE] {
         if !throttled && shared.is_some_and(|values| values.contains_key(name)) {
-            records.push(MetadataRecord::Config {
+            lifted.push(MetadataRecord::Config {
                 resource: ConfigResource::ClusterDefault,
                 name: name.to_owned(),
                 value: None,
             });
         }
     }
-    records
+    lifted
 }
 
 fn listed(image: &MetadataImage, topic: &str, name: &str) -> Vec<String> {

@@ -13,6 +13,7 @@ use super::command::{
     TopicSelector,
 };
 use super::configs;
+use super::reassignment;
 use super::placement::Placer;
 use super::{Decision, Random, Refusal};
 use crate::image::MetadataImage;
@@ -479,6 +480,8 @@ pub fn delete(image: &MetadataImage, request: &DeleteTopics) -> Decision<Vec<Del
             outcome,
         });
     }
+    let lifted = reassignment::forget_throttled(image, &gone, &records);
+    records.extend(lifted);
     Decision { records, response }
 }
 

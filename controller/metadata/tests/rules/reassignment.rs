@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use kuorum_metadata::control::command::{Outcome, Reassign, ReassignPartition};
+use kuorum_metadata::control::command::{
+    DeleteTopics, Outcome, Reassign, ReassignPartition, TopicSelector,
+};
 use kuorum_metadata::control::reassignment::{self, is_listed, plan};
 use kuorum_metadata::control::{Command, CommandReply, isr};
 use kuorum_metadata::record::{ConfigResource, LeaderRecoveryState};
@@ -428,6 +430,12 @@ fn a_throttle_comes_with_the_moves_and_goes_with_the_last_of_them() {
     assert_eq!(values(&world, ConfigResource::ClusterDefault), rates);
     assert!(reassign(&mut world, "two", None, true).is_ok());
     assert_eq!(values(&world, topic("two")), of(&[]));
+    assert_eq!(values(&world, ConfigResource::ClusterDefault), of(&[]));
+    // A topic that is deleted on the way takes its throttle with it.
+    assert!(command(&mut world, throttled("two", "4,1"))[0].is_ok());
+    world.command(&Command::DeleteTopics(DeleteTopics {
+        topics: vec![TopicSelector::Name("two".to_owned())],
+    }));
     assert_eq!(values(&world, ConfigResource::ClusterDefault), of(&[]));
     let refused = command(
         &mut world,
