@@ -339,6 +339,36 @@ fn a_duplicate_gets_its_first_offsets_and_still_waits() {
     assert_eq!(ErrorCode::from(&gap), ErrorCode::OutOfOrderSequenceNumber);
 }
 
+/// A replica that was added and fetched all there is knows what idempotent producers wrote (AutoMQ#437): a retry after the
+/// move is no second record.
+#[test]
+fn an_added_replica_that_leads_recognises_what_was_written_before_it_came() {
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 1, &[1]);
+    let first = leader.append_as(2, Some(0)).unwrap();
+    let second = leader.append_as(3, Some(2)).unwrap();
+    leader.flush();
+
+    let mut added = Replica::new(2, terms(1));
+    added.follow(1, 5, 2);
+    for _ in 0..4 {
+        exchange(&mut leader, &mut added);
+    }
+    assert_eq!(added.it.log().end_offset(), second.until);
+    let proposal = leader.proposals.pop().expect("it is complete");
+    assert!(proposal.new_isr.iter().any(|(id, _)| *id == BrokerId(2)));
+
+    // The move ends: 1 is gone, 2 leads.
+    added.lead(6, 3, &[2]);
+    for (values, sequence, original) in [(3, 2, &second), (2, 0, &first)] {
+        let again = added.append_as(values, Some(sequence)).unwrap();
+        assert!(again.duplicate, "sequence {sequence}");
+        assert_eq!(again.base_offset, original.base_offset);
+    }
+    let next = added.append_as(1, Some(5)).unwrap();
+    assert!(!next.duplicate && next.base_offset == second.until);
+}
+
 #[test]
 fn too_few_in_sync_refuse_acks_all_before_anything_is_appended() {
     let mut leader = Replica::new(1, terms(2));

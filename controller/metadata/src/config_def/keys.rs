@@ -167,7 +167,7 @@ pub static KEYS: &[ConfigKey] = &[
     // How fast replicas move: for all brokers, or for one.
     key("leader.replication.throttled.rate", Cluster, long(0), Is(FOREVER), "Bytes a second at which a broker serves the replicas in leader.replication.throttled.replicas that are not in sync."),
     key("follower.replication.throttled.rate", Cluster, long(0), Is(FOREVER), "Bytes a second at which a broker fetches the replicas in follower.replication.throttled.replicas that are not in sync."),
-    key("replica.alter.log.dirs.io.max.bytes.per.second", Cluster, long(0), Is(FOREVER), "Bytes a second at which a broker moves replicas between its own directories. None move so today: Kafka's tools clear it after every move."),
+    key("replica.alter.log.dirs.io.max.bytes.per.second", Cluster, long(0), Is(FOREVER), "No effect: replicas do not move between a broker's directories. Kafka's tools clear it after every move."),
 
     // Both roles.
     key("node.id", Process, int(0), Required, "This process's number in its role."),
