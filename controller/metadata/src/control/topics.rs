@@ -13,8 +13,8 @@ use super::command::{
     TopicSelector,
 };
 use super::configs;
-use super::reassignment;
 use super::placement::Placer;
+use super::reassignment;
 use super::{Decision, Random, Refusal};
 use crate::image::MetadataImage;
 use crate::image::configs::{CONSUMER_OFFSETS, TRANSACTION_STATE};

@@ -17,7 +17,14 @@ use proptest::prelude::*;
 
 use crate::world::{World, ids, list};
 
-const STORIES: &[(&str, &str, &[(&str, &str)])] = &[
+/// What it shows, where the partition begins, and each step with what it leads to.
+type Story = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+);
+
+const STORIES: &[Story] = &[
     (
         "a move to other brokers",
         "1,2,3",
@@ -731,9 +738,9 @@ proptest! {
             let entries = world.log.len();
             let mut before = MetadataImage::from_records(world.image.offset(), &world.image.to_records());
             step(&mut world, event);
-            for (offset, batch) in world.log[entries..].to_vec() {
+            for (offset, batch) in &world.log[entries..] {
                 let mut after = before.clone();
-                let _ = after.apply_batch(offset, &batch);
+                let _ = after.apply_batch(*offset, batch);
                 follows(before.partition(id, 0).unwrap(), after.partition(id, 0).unwrap(), &events[..=turn]);
                 before = after;
             }
