@@ -1045,6 +1045,7 @@ mod tests {
             fenced,
             in_controlled_shutdown: leaving,
             version: String::new(),
+            last_report: 0,
         })
     }
 

@@ -218,6 +218,7 @@ fn broker(id: i32) -> MetadataRecord {
         fenced: false,
         in_controlled_shutdown: false,
         version: "test".to_owned(),
+        last_report: 0,
     })
 }
 

@@ -16,7 +16,7 @@ use kuorum_metadata::record::{MetadataRecord, RecordBatch};
 use kuorum_metadata::rpc::{
     AlterPartition, AlterPartitionRequest, HeartbeatReply, HeartbeatRequest, RegisterRequest,
 };
-use kuorum_protocol::{BrokerEpoch, BrokerId, ErrorCode, Now, PartitionIndex, TopicId};
+use kuorum_protocol::{BrokerEpoch, BrokerId, ErrorCode, Now, PartitionIndex, Timestamp, TopicId};
 use kuorum_replication::{Durability, IsrProposal, IsrReply};
 
 use super::plan::Plan;
@@ -235,6 +235,7 @@ impl Controller {
         if !decision.records.is_empty() {
             self.append(RecordBatch {
                 controller_epoch: self.image.controller_epoch(),
+                decided_at: Timestamp::NONE,
                 records: decision.records,
             });
         }

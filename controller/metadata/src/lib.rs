@@ -4,11 +4,13 @@
 pub mod config_def;
 pub mod control;
 pub mod delta;
+pub mod events;
 pub mod image;
 pub mod record;
 pub mod rpc;
 pub mod snapshot;
 
 pub use delta::MetadataDelta;
+pub use events::{Event, EventId, History};
 pub use image::{Applied, BrokerImage, MetadataImage, PartitionImage, TopicImage};
 pub use record::{MetadataRecord, RecordBatch};

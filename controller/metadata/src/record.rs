@@ -3,8 +3,8 @@
 //! Names are those of KRaft (KIP-631, KIP-858, KIP-966).
 
 use kuorum_protocol::{
-    BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, IncarnationId, LeaderEpoch,
-    PartitionEpoch, PartitionIndex, ProducerId, TopicId,
+    BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, IncarnationId, LeaderEpoch, Offset,
+    PartitionEpoch, PartitionIndex, ProducerId, Timestamp, TopicId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,16 @@ use serde::{Deserialize, Serialize};
 pub struct RecordBatch {
     /// The active controller that decided; a batch of a controller that has left office is skipped.
     pub controller_epoch: ControllerEpoch,
+    /// When, by that controller's clock; `NONE` where nobody noted it. Only for people: two controllers' clocks may differ,
+    /// so a later batch may carry an earlier time.
+    #[serde(default = "unknown_time")]
+    pub decided_at: Timestamp,
     /// What was decided, in order.
     pub records: Vec<MetadataRecord>,
+}
+
+fn unknown_time() -> Timestamp {
+    Timestamp::NONE
 }
 
 /// One change of the cluster's state.
@@ -46,6 +54,9 @@ pub enum MetadataRecord {
         /// The directories that are online, when that changed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         online_directories: Option<Vec<DirectoryId>>,
+        /// Why, for people and events; as that of a [`PartitionChange`].
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        cause: String,
     },
     /// A topic is created; its partitions follow in the same batch.
     Topic { name: String, topic_id: TopicId },
@@ -67,6 +78,9 @@ pub enum MetadataRecord {
         broker_epoch: BrokerEpoch,
         next_producer_id: ProducerId,
     },
+    /// Something that happened on a broker and is remembered as an event. Of the image it changes only how far the broker's
+    /// reports have come.
+    BrokerEvent(BrokerEvent),
 }
 
 /// What a configuration value belongs to.
@@ -114,6 +128,59 @@ pub struct RegisterBroker {
     pub in_controlled_shutdown: bool,
     /// The software's version, for people.
     pub version: String,
+    /// The number of its last [`BrokerEvent`]; stated in snapshots, none when it registers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub last_report: u64,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands a reference to it"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What a broker has to report. Reported again it is passed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokerEvent {
+    pub broker_id: BrokerId,
+    pub broker_epoch: BrokerEpoch,
+    /// Numbers the reports of one incarnation, from 1; one that is not higher than the last is a repetition.
+    pub number: u64,
+    /// When it happened, by the broker's clock.
+    pub at: Timestamp,
+    pub topic_id: TopicId,
+    pub partition: PartitionIndex,
+    pub what: BrokerEventKind,
+}
+
+/// The kinds of things that happen on brokers. Each has its namesake in [`crate::events::EventKind`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum BrokerEventKind {
+    /// A follower cut off the end of its log, because its leader does not have it.
+    ReplicaTruncated {
+        /// The log ended here (exclusive).
+        from: Offset,
+        /// It ends here now (exclusive).
+        to: Offset,
+        /// The newest epoch that was cut into.
+        epoch: Option<LeaderEpoch>,
+        /// The leader's epoch for whose sake it was cut.
+        leader_epoch: LeaderEpoch,
+        /// Committed records may be among what was cut: it was written before the partition's last unclean election.
+        unclean: bool,
+    },
+    /// A follower that was too far behind dropped its log and begins anew where its leader's log begins.
+    ReplicaRestarted {
+        /// The log ended here (exclusive).
+        from: Offset,
+        /// It begins here now.
+        to: Offset,
+        /// The leader's epoch for whose sake it begins anew.
+        leader_epoch: LeaderEpoch,
+    },
 }
 
 /// Whether a leader may still be putting its log in order after an unclean election (KIP-704).

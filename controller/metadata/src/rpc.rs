@@ -4,11 +4,11 @@
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{
     BrokerEpoch, BrokerId, DirectoryId, IncarnationId, LeaderEpoch, PartitionEpoch, PartitionIndex,
-    ProducerId, TopicId,
+    ProducerId, Timestamp, TopicId,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::record::{LeaderRecoveryState, Listener, MetadataRecord};
+use crate::record::{BrokerEventKind, LeaderRecoveryState, Listener, MetadataRecord};
 
 /// The cluster the sender belongs to.
 pub const HEADER_CLUSTER_ID: &str = "kuorum-cluster-id";
@@ -35,6 +35,8 @@ pub const PATH_ALTER_PARTITION: &str = "/rpc/v1/partitions/alter";
 pub const PATH_ASSIGN_DIRECTORIES: &str = "/rpc/v1/partitions/directories";
 /// POST, `AllocateProducerIdsRequest` → `AllocateProducerIdsReply`.
 pub const PATH_PRODUCER_IDS: &str = "/rpc/v1/producer-ids/allocate";
+/// POST, `ReportEventsRequest` → `()`: what happened on a broker and is to be remembered.
+pub const PATH_REPORT_EVENTS: &str = "/rpc/v1/brokers/events";
 /// POST, `control::Command` → `control::CommandReply`: what a client asked a broker and a controller must decide.
 pub const PATH_COMMAND: &str = "/rpc/v1/command";
 /// GET `?from=OFFSET` → lines of `FeedLine`, from any controller, without end.
@@ -158,6 +160,31 @@ pub struct AllocateProducerIdsRequest {
 pub struct AllocateProducerIdsReply {
     pub first: ProducerId,
     pub count: i32,
+}
+
+/// The most events in one report.
+pub const REPORTED_EVENTS_MOST: usize = 256;
+
+/// A broker reports what happened on it, in the order of the numbers. Sent again until it is acknowledged; what is recorded
+/// already is passed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportEventsRequest {
+    pub broker_id: BrokerId,
+    pub broker_epoch: BrokerEpoch,
+    /// At most [`REPORTED_EVENTS_MOST`].
+    pub events: Vec<ReportedEvent>,
+}
+
+/// One thing that happened on a broker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedEvent {
+    /// From 1, rising by one with everything that this process reports.
+    pub number: u64,
+    /// When it happened, by the broker's clock.
+    pub at: Timestamp,
+    pub topic_id: TopicId,
+    pub partition: PartitionIndex,
+    pub what: BrokerEventKind,
 }
 
 /// One line of the feed.

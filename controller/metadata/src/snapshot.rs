@@ -4,7 +4,8 @@
 //!
 //! The envelope, big-endian: magic (8 bytes) · format version (u16) · reserved (u16, zero) · offset (i64) · length of the
 //! records as text (u64) · length of the body (u64) · CRC-32C of all that precedes it and of the body (u32) · body, which
-//! is the records as lines of JSON, compressed by zstd.
+//! is the records as lines of JSON, compressed by zstd. The history of events travels behind the image, in an envelope of
+//! the same form.
 
 use std::io::Read;
 
@@ -12,6 +13,7 @@ use crate::image::MetadataImage;
 use crate::record::MetadataRecord;
 
 const MAGIC: [u8; 8] = *b"KUORSNAP";
+const HISTORY_MAGIC: [u8; 8] = *b"KUORHIST";
 const FORMAT: u16 = 1;
 const HEADER: usize = 8 + 2 + 2 + 8 + 8 + 8;
 const ENVELOPE: usize = HEADER + 4;
@@ -55,12 +57,21 @@ pub fn encode(image: &MetadataImage) -> Vec<u8> {
         serde_json::to_writer(&mut text, &record).expect("records hold nothing JSON cannot say");
         text.push(b'\n');
     }
-    let body = zstd::bulk::compress(&text, LEVEL).expect("compressing into memory does not fail");
+    seal(MAGIC, image.offset(), &text)
+}
+
+/// The lines of a history of events as of `offset` in their envelope.
+pub(crate) fn seal_history(offset: i64, text: &[u8]) -> Vec<u8> {
+    seal(HISTORY_MAGIC, offset, text)
+}
+
+fn seal(magic: [u8; 8], offset: i64, text: &[u8]) -> Vec<u8> {
+    let body = zstd::bulk::compress(text, LEVEL).expect("compressing into memory does not fail");
     let mut bytes = Vec::with_capacity(ENVELOPE + body.len());
-    bytes.extend(MAGIC);
+    bytes.extend(magic);
     bytes.extend(FORMAT.to_be_bytes());
     bytes.extend([0, 0]);
-    bytes.extend(image.offset().to_be_bytes());
+    bytes.extend(offset.to_be_bytes());
     bytes.extend((text.len() as u64).to_be_bytes());
     bytes.extend((body.len() as u64).to_be_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), &body);
@@ -71,7 +82,29 @@ pub fn encode(image: &MetadataImage) -> Vec<u8> {
 
 /// The image in a snapshot file.
 pub fn decode(bytes: &[u8]) -> Result<MetadataImage, SnapshotError> {
-    if bytes.len() < 10 || bytes[..8] != MAGIC {
+    let (offset, text) = open(MAGIC, bytes)?;
+    let records = records(&text)?;
+    Ok(MetadataImage::from_records(offset, &records))
+}
+
+/// The lines of a history of events.
+pub(crate) fn open_history(bytes: &[u8]) -> Result<Vec<u8>, SnapshotError> {
+    open(HISTORY_MAGIC, bytes).map(|(_, text)| text)
+}
+
+/// Where the image in a snapshot ends and what travels behind it begins. Nothing is checked here.
+pub fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let image = match bytes.len() < ENVELOPE {
+        true => bytes.len(),
+        false => (number(bytes, 28) as usize)
+            .saturating_add(ENVELOPE)
+            .min(bytes.len()),
+    };
+    bytes.split_at(image)
+}
+
+fn open(magic: [u8; 8], bytes: &[u8]) -> Result<(i64, Vec<u8>), SnapshotError> {
+    if bytes.len() < 10 || bytes[..8] != magic {
         return Err(SnapshotError::NotASnapshot);
     }
     let format = u16::from_be_bytes([bytes[8], bytes[9]]);
@@ -99,11 +132,10 @@ pub fn decode(bytes: &[u8]) -> Result<MetadataImage, SnapshotError> {
     if text_length > LIMIT {
         return Err(SnapshotError::TooLarge(text_length));
     }
-    let records = records(body, text_length)?;
-    Ok(MetadataImage::from_records(offset, &records))
+    Ok((offset, unpack(body, text_length)?))
 }
 
-fn records(body: &[u8], text_length: u64) -> Result<Vec<MetadataRecord>, SnapshotError> {
+fn unpack(body: &[u8], text_length: u64) -> Result<Vec<u8>, SnapshotError> {
     let not_understood =
         |why: &dyn std::fmt::Display| SnapshotError::NotUnderstood(why.to_string());
     let decoder = zstd::stream::read::Decoder::with_buffer(body).map_err(|e| not_understood(&e))?;
@@ -116,9 +148,16 @@ fn records(body: &[u8], text_length: u64) -> Result<Vec<MetadataRecord>, Snapsho
     if text.len() as u64 != text_length {
         return Err(not_understood(&"its records are not as long as declared"));
     }
+    Ok(text)
+}
+
+fn records(text: &[u8]) -> Result<Vec<MetadataRecord>, SnapshotError> {
     text.split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
-        .map(|line| serde_json::from_slice(line).map_err(|e| not_understood(&e)))
+        .map(|line| {
+            serde_json::from_slice(line)
+                .map_err(|error| SnapshotError::NotUnderstood(error.to_string()))
+        })
         .collect()
 }
 

@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use kuorum_metadata::{MetadataRecord, RecordBatch};
-use kuorum_protocol::ControllerEpoch;
+use kuorum_protocol::{ControllerEpoch, Timestamp};
 use kuorum_storage::{Dir, DirFile, SimDir};
 use kuorum_transport::Clock;
 use openraft::storage::{LogFlushed, RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
@@ -34,6 +34,7 @@ fn blank(term: u64, index: u64) -> Entry {
 fn decision(term: u64, index: u64, size: usize) -> Entry {
     let batch = RecordBatch {
         controller_epoch: ControllerEpoch(1),
+        decided_at: Timestamp::NONE,
         records: vec![MetadataRecord::FeatureLevel {
             name: "x".repeat(size),
             level: 1,
@@ -342,6 +343,7 @@ async fn a_snapshot_survives_and_is_replaced_whole() {
     let mut machine = StateMachine::open(dir.clone(), Failure::new()).unwrap();
     let office = RecordBatch {
         controller_epoch: ControllerEpoch(1),
+        decided_at: Timestamp::NONE,
         records: vec![MetadataRecord::ControllerEpoch {
             epoch: ControllerEpoch(1),
             controller_id: 1,
@@ -376,6 +378,7 @@ async fn a_snapshot_survives_and_is_replaced_whole() {
     // What comes from a controller that has left office changes nothing.
     let stale = RecordBatch {
         controller_epoch: ControllerEpoch(0),
+        decided_at: Timestamp::NONE,
         records: Vec::new(),
     };
     let stale = Entry {

@@ -29,6 +29,7 @@ fn broker(id: i32, fenced: bool, listeners: &[&str]) -> MetadataRecord {
         fenced,
         in_controlled_shutdown: false,
         version: "test".to_owned(),
+        last_report: 0,
     })
 }
 

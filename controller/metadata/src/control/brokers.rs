@@ -97,6 +97,7 @@ fn introduce(
         fenced: known.is_none_or(|known| known.fenced),
         in_controlled_shutdown: known.is_some_and(|known| known.in_controlled_shutdown),
         version: request.version.clone(),
+        last_report: 0,
     })
 }
 
@@ -185,6 +186,7 @@ pub fn heartbeat(
             fenced: None,
             in_controlled_shutdown: None,
             online_directories: Some(online),
+            cause: String::new(),
         });
     }
 
@@ -349,7 +351,7 @@ pub(super) fn known_incarnation(
     Ok(broker)
 }
 
-/// A broker's change of state, followed by what it means for the partitions it has replicas of.
+/// A broker's change of state with its cause, followed by what it means for the partitions it has replicas of.
 fn with_consequences(
     image: &MetadataImage,
     soft: &Heartbeats,
@@ -359,6 +361,11 @@ fn with_consequences(
 ) -> Vec<MetadataRecord> {
     if records.is_empty() {
         return records;
+    }
+    for record in &mut records {
+        if let MetadataRecord::BrokerRegistrationChange { cause: why, .. } = record {
+            cause.clone_into(why);
+        }
     }
     let mut after = image.clone();
     after.apply_records(image.offset(), &records);
@@ -377,6 +384,7 @@ fn state_change(
         fenced,
         in_controlled_shutdown,
         online_directories: None,
+        cause: String::new(),
     }
 }
 

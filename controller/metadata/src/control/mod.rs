@@ -16,6 +16,7 @@ pub mod partitions;
 pub mod placement;
 pub mod producer_ids;
 pub mod reassignment;
+pub mod reports;
 pub mod tick;
 pub mod topics;
 

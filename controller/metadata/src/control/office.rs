@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use kuorum_protocol::ControllerEpoch;
+use kuorum_protocol::{ControllerEpoch, Timestamp};
 
 use crate::image::{METADATA_VERSION, MetadataImage};
 use crate::record::{ConfigResource, MetadataRecord, RecordBatch};
@@ -15,7 +15,7 @@ pub const METADATA_VERSION_LEVEL: i16 = 25;
 /// The batch by which a controller takes office: in a new cluster first the level of `metadata.version`, then its epoch,
 /// then what its file says of values the whole cluster shares, where that differs from what is recorded.
 ///
-/// `file` is [`crate::config_def::ControllerConfig::recorded_values`].
+/// `file` is [`crate::config_def::ControllerConfig::recorded_values`]. Whoever proposes the batch notes the time in it.
 #[must_use = "a batch that is not proposed never happens"]
 pub fn take_office(
     image: &MetadataImage,
@@ -52,6 +52,7 @@ pub fn take_office(
     }
     RecordBatch {
         controller_epoch,
+        decided_at: Timestamp::NONE,
         records,
     }
 }

@@ -10,7 +10,8 @@ use kuorum_protocol::{BrokerEpoch, ControllerEpoch};
 use super::{BrokerImage, MetadataImage, PartitionImage, ProducerIdsImage, TopicImage};
 use crate::delta::MetadataDelta;
 use crate::record::{
-    ConfigResource, MetadataRecord, PartitionChange, PartitionRecord, RecordBatch, RegisterBroker,
+    BrokerEvent, ConfigResource, MetadataRecord, PartitionChange, PartitionRecord, RecordBatch,
+    RegisterBroker,
 };
 
 /// What became of a batch.
@@ -90,6 +91,7 @@ impl MetadataImage {
                 fenced,
                 in_controlled_shutdown,
                 online_directories,
+                cause: _,
             } => {
                 if !self.has_incarnation(*broker_id, *broker_epoch) {
                     return;
@@ -175,6 +177,13 @@ impl MetadataImage {
                 });
                 delta.producer_ids_changed = true;
             }
+            MetadataRecord::BrokerEvent(event) => {
+                if self.is_news(event)
+                    && let Some(broker) = self.brokers.get_mut(&event.broker_id)
+                {
+                    Arc::make_mut(broker).last_report = event.number;
+                }
+            }
         }
     }
 
@@ -182,6 +191,13 @@ impl MetadataImage {
         self.brokers
             .get(&id)
             .is_some_and(|broker| broker.epoch == epoch)
+    }
+
+    /// Whether a report comes from the registered incarnation and was not recorded before.
+    pub(crate) fn is_news(&self, event: &BrokerEvent) -> bool {
+        self.broker(event.broker_id).is_some_and(|broker| {
+            broker.epoch == event.broker_epoch && broker.last_report < event.number
+        })
     }
 
     fn register_broker(&mut self, offset: i64, register: &RegisterBroker) {
@@ -196,6 +212,7 @@ impl MetadataImage {
             fenced: register.fenced,
             in_controlled_shutdown: register.in_controlled_shutdown,
             version: register.version.clone(),
+            last_report: register.last_report,
         };
         self.brokers.insert(register.broker_id, Arc::new(broker));
     }

@@ -54,6 +54,8 @@ pub struct BrokerImage {
     pub fenced: bool,
     pub in_controlled_shutdown: bool,
     pub version: String,
+    /// The number of the last [`crate::record::BrokerEvent`] that this incarnation reported, 0 before the first.
+    pub last_report: u64,
 }
 
 /// A topic and its partitions.

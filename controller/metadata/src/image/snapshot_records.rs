@@ -156,5 +156,6 @@ fn registration(broker: &BrokerImage) -> RegisterBroker {
         fenced: broker.fenced,
         in_controlled_shutdown: broker.in_controlled_shutdown,
         version: broker.version.clone(),
+        last_report: broker.last_report,
     }
 }

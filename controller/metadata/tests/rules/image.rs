@@ -6,7 +6,7 @@ use kuorum_metadata::image::METADATA_VERSION;
 use kuorum_metadata::record::{ConfigResource, MetadataRecord, PartitionChange, RecordBatch};
 use kuorum_metadata::snapshot::{self, SnapshotError};
 use kuorum_metadata::{Applied, MetadataDelta, MetadataImage};
-use kuorum_protocol::{BrokerEpoch, BrokerId, ControllerEpoch, PartitionEpoch};
+use kuorum_protocol::{BrokerEpoch, BrokerId, ControllerEpoch, PartitionEpoch, Timestamp};
 
 use crate::world::World;
 
@@ -45,6 +45,7 @@ fn a_controller_that_left_office_changes_nothing() {
     let mut world = some_cluster();
     let late = RecordBatch {
         controller_epoch: ControllerEpoch(1),
+        decided_at: Timestamp::NONE,
         records: vec![MetadataRecord::RemoveTopic {
             topic_id: world.image.topic("a").unwrap().id,
         }],
@@ -89,6 +90,7 @@ fn nothing_is_accepted_before_a_controller_is_in_office() {
     let mut image = MetadataImage::default();
     let batch = RecordBatch {
         controller_epoch: ControllerEpoch(0),
+        decided_at: Timestamp::NONE,
         records: vec![MetadataRecord::FeatureLevel {
             name: "x".to_owned(),
             level: 1,
@@ -118,6 +120,7 @@ fn changes_of_an_older_incarnation_are_passed_over() {
         fenced: Some(true),
         in_controlled_shutdown: None,
         online_directories: None,
+        cause: String::new(),
     });
     world.put(MetadataRecord::UnregisterBroker {
         broker_id: BrokerId(1),

@@ -111,6 +111,7 @@ fn outcome(given: &str) -> AlterPartitionResult {
             fenced: None,
             in_controlled_shutdown: named("leaving").contains(&id).then_some(true),
             online_directories: named("offline").contains(&id).then(Vec::new),
+            cause: String::new(),
         });
     }
     let mut epochs: Vec<(BrokerId, BrokerEpoch)> = Vec::new();

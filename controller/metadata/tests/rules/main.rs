@@ -32,6 +32,8 @@
 //! | `apply`: an older incarnation's change is passed over | `image::changes_of_an_older_incarnation_are_passed_over` |
 //! | `producer_ids`: blocks do not overlap | `topics::producer_id_blocks_never_overlap` |
 //! | internal topics are pinned to clean elections | `configs::internal_topics_never_elect_uncleanly` |
+//! | `derive`: an older incarnation's change and a repeated report are no events | `events::rows`, `events::a_report_is_recorded_once` |
+//! | `History`: what is known is passed over, what was dropped is told | `events::a_history_is_bounded_and_says_what_it_dropped` |
 //! | effective value: override, dynamic, recorded, built-in | `configs::one_effective_value` |
 
 #![allow(
@@ -42,6 +44,7 @@
 mod brokers;
 mod configs;
 mod election;
+mod events;
 mod image;
 mod isr;
 mod properties;

@@ -13,7 +13,7 @@ use kuorum_metadata::control::{
 };
 use kuorum_metadata::record::{ConfigResource, Listener, MetadataRecord, RecordBatch};
 use kuorum_metadata::rpc::{HeartbeatReply, HeartbeatRequest, RegisterRequest};
-use kuorum_metadata::{Applied, MetadataImage, PartitionImage};
+use kuorum_metadata::{Applied, History, MetadataImage, PartitionImage, events};
 use kuorum_protocol::{
     BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Now, PartitionIndex, TopicId,
 };
@@ -26,6 +26,8 @@ pub struct World {
     pub random: Random,
     /// All entries so far.
     pub log: Vec<(i64, RecordBatch)>,
+    /// The events of all that is in the log.
+    pub history: History,
     incarnations: u128,
 }
 
@@ -71,6 +73,7 @@ impl World {
             now: Now::default(),
             random: Random::new(1),
             log: Vec::new(),
+            history: History::new(10_000, 1 << 24),
             incarnations: 0,
         };
         world.new_controller(1, &BTreeMap::new());
@@ -87,7 +90,8 @@ impl World {
     }
 
     pub fn new_controller(&mut self, id: u64, file: &BTreeMap<String, String>) {
-        let batch = office::take_office(&self.image, id, file);
+        let mut batch = office::take_office(&self.image, id, file);
+        batch.decided_at = self.now.wall;
         self.append(batch);
         self.soft = Heartbeats::new(Timings::default());
         self.soft.take_office(&self.image, self.now);
@@ -95,6 +99,8 @@ impl World {
 
     pub fn append(&mut self, batch: RecordBatch) {
         let offset = self.image.offset() + 1;
+        let events = events::derive(&self.image, offset, batch.decided_at, &batch.records);
+        self.history.push(events);
         let applied = self.image.apply_batch(offset, &batch);
         assert!(matches!(applied, Applied::Done(_)), "skipped: {batch:?}");
         self.log.push((offset, batch));
@@ -104,6 +110,7 @@ impl World {
         if !decision.records.is_empty() {
             self.append(RecordBatch {
                 controller_epoch: self.image.controller_epoch(),
+                decided_at: self.now.wall,
                 records: decision.records,
             });
         }
@@ -270,6 +277,7 @@ impl World {
     pub fn put(&mut self, record: MetadataRecord) {
         self.append(RecordBatch {
             controller_epoch: self.image.controller_epoch(),
+            decided_at: self.now.wall,
             records: vec![record],
         });
     }
