@@ -37,6 +37,7 @@ use crate::cluster::{ControllerClient, Membership, MetadataCache};
 use crate::config::BrokerConfig;
 use crate::context::{CLIENT, INTERNAL, Rooms};
 use crate::dispatch::Dispatch;
+use crate::event_reporter::{self, EventReports};
 use crate::fetch_session::FetchSessions;
 use crate::handlers::log::limits::TopicLimits;
 use crate::http;
@@ -410,6 +411,7 @@ fn open_rooms(
     let proposals = Arc::new(IsrProposals::default());
     let placements = Arc::new(Placements::default());
     let metrics = Arc::new(Metrics::new());
+    let reports = Arc::new(EventReports::new(metrics.events_dropped.clone()));
     let replicas = ReplicaManager::new(Tools {
         clock: clock.clone(),
         metrics: Arc::clone(&metrics),
@@ -418,6 +420,7 @@ fn open_rooms(
         membership: Arc::clone(&membership),
         proposals: Arc::clone(&proposals),
         placements: Arc::clone(&placements),
+        reports: Arc::clone(&reports),
         fetchers: Arc::clone(&fetchers),
         replica_lag_time_max: config.replica_lag_time_max,
     });
@@ -444,6 +447,15 @@ fn open_rooms(
         "reporter of placements",
         assign_directories::run(
             placements,
+            controllers.clone(),
+            Arc::clone(&membership),
+            stop.clone(),
+        ),
+    );
+    tasks.spawn(
+        "reporter of events",
+        event_reporter::run(
+            reports,
             controllers.clone(),
             Arc::clone(&membership),
             stop.clone(),

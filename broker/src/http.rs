@@ -46,6 +46,7 @@ pub fn router(rooms: Weak<Rooms>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/internal/v1/partitions", get(partitions))
+        .route("/internal/v1/epochs", get(epochs))
         .with_state(rooms)
 }
 
@@ -199,4 +200,64 @@ async fn partitions(State(rooms): Visit, Query(query): Query<PartitionsQuery>) -
         .collect();
     reports.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
     Json(reports).into_response()
+}
+
+#[derive(Debug, Deserialize)]
+struct EpochsQuery {
+    topic: String,
+    partition: i32,
+}
+
+/// Where the leader epochs of a partition begin.
+#[derive(Debug, Serialize)]
+struct EpochReport {
+    leader_epoch: i32,
+    log_end_offset: i64,
+    /// Those that have records in the leader's log, oldest first.
+    epochs: Vec<EpochStart>,
+}
+
+#[derive(Debug, Serialize)]
+struct EpochStart {
+    epoch: i32,
+    start_offset: i64,
+}
+
+/// The leader epochs of one partition that this broker leads; 404 if it does not.
+async fn epochs(State(rooms): Visit, Query(query): Query<EpochsQuery>) -> Response {
+    let Some(rooms) = rooms.upgrade() else {
+        return going_down();
+    };
+    let now = rooms.clock.now();
+    let image = rooms.metadata.image();
+    let hosted = image
+        .topic(&query.topic)
+        .and_then(|topic| rooms.replicas.get(topic.id, query.partition));
+    let report = hosted.and_then(|hosted| {
+        rooms.replicas.with(&hosted, |partition, _| {
+            partition.is_leader().then(|| {
+                let status = partition.status(now);
+                EpochReport {
+                    leader_epoch: status.leader_epoch.0,
+                    log_end_offset: status.log_end.0,
+                    epochs: partition
+                        .epoch_starts()
+                        .into_iter()
+                        .map(|entry| EpochStart {
+                            epoch: entry.epoch.0,
+                            start_offset: entry.start.0,
+                        })
+                        .collect(),
+                }
+            })
+        })
+    });
+    match report {
+        Some(report) => Json(report).into_response(),
+        None => (
+            StatusCode::NOT_FOUND,
+            "this broker does not lead the partition\n",
+        )
+            .into_response(),
+    }
 }

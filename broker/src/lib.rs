@@ -12,6 +12,7 @@ pub mod handlers;
 
 pub mod alter_partition;
 pub mod assign_directories;
+pub mod event_reporter;
 pub mod log_maintenance;
 pub mod partition;
 pub mod producer_ids;

@@ -45,6 +45,7 @@ pub struct Metrics {
     pub failed_fetch_requests: Counter,
     pub isr_shrinks: Counter,
     pub isr_expands: Counter,
+    pub events_dropped: Counter,
 }
 
 /// The numbers of one API.
@@ -139,6 +140,10 @@ impl Metrics {
             "kafka_server_replicamanager_isrexpands",
             "In-sync sets made larger",
         );
+        let events_dropped = counter(
+            "kuorum_broker_events_dropped",
+            "Events that the controllers were never told, because too many waited",
+        );
         let connections_created = counter(
             "kafka_server_socketservermetrics_connection_creation",
             "Connections accepted",
@@ -166,6 +171,7 @@ impl Metrics {
             failed_fetch_requests,
             isr_shrinks,
             isr_expands,
+            events_dropped,
         }
     }
 

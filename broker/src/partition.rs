@@ -23,7 +23,7 @@ use kuorum_replication::{
     Assignment, Durability, Follower, FollowerStep, IsrReply, Leader, Terms, Ticket, Waiters,
 };
 use kuorum_storage::{
-    AppendError, Dir, FlushJob, Log, LogConfig, LogError, RecoveryPoint, StorageFailure,
+    AppendError, Dir, EpochEntry, FlushJob, Log, LogConfig, LogError, RecoveryPoint, StorageFailure,
 };
 
 pub use effects::{Effects, ProduceToken, Truncation};
@@ -285,6 +285,12 @@ impl<D: Dir, T> Partition<D, T> {
     #[must_use]
     pub fn last_stable_offset(&self) -> Offset {
         self.high_watermark
+    }
+
+    /// Where the leader epochs that have records in this log begin, oldest first.
+    #[must_use]
+    pub fn epoch_starts(&self) -> Vec<EpochEntry> {
+        self.log.leader_epochs().entries().to_vec()
     }
 
     /// What the replication-offset checkpoint may claim: never more than would survive a power cut.
@@ -1180,6 +1186,7 @@ impl<D: Dir, T> Partition<D, T> {
                 from,
                 to,
                 epoch,
+                leader_epoch: self.known.leader_epoch,
                 unclean: epoch < self.known.last_unclean_epoch,
             });
         }

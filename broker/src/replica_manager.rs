@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kuorum_metadata::control::reassignment;
 use kuorum_metadata::record::ConfigResource;
+use kuorum_metadata::record::{BrokerEventKind, ConfigResource};
 use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId, Offset, PartitionIndex, TopicId};
 use kuorum_replication::assignment::Standing;
@@ -26,6 +27,7 @@ use tracing::{error, info, warn};
 use crate::alter_partition::IsrProposals;
 use crate::assign_directories::Placements;
 use crate::cluster::Membership;
+use crate::event_reporter::EventReports;
 use crate::metrics::Metrics;
 use crate::partition::{Effects, Identity, Partition, Truncation};
 use crate::replica_fetcher::Fetchers;
@@ -72,6 +74,7 @@ struct Hands {
     metrics: Arc<Metrics>,
     proposals: Arc<IsrProposals>,
     throttle: Throttle,
+    reports: Arc<EventReports>,
     failures: mpsc::UnboundedSender<(DirectoryId, StorageFailure)>,
 }
 
@@ -217,6 +220,9 @@ impl Hosted {
     }
 
     fn report_cut(&self, cut: &Truncation) {
+        let at = self.hands.clock.now().wall;
+        let what = event_of(cut);
+        self.hands.reports.push(self.topic_id, self.index, at, what);
         if cut.to > cut.from {
             info!(topic = %self.topic, partition = self.index, from = cut.from.0, to = cut.to.0,
                   "a follower begins anew where its leader's log begins");
@@ -232,6 +238,25 @@ impl Hosted {
             unclean = cut.unclean,
             "a follower cut off what its leader does not have"
         );
+    }
+}
+
+/// What the cluster remembers of a cut.
+fn event_of(cut: &Truncation) -> BrokerEventKind {
+    let (from, to, leader_epoch) = (cut.from, cut.to, cut.leader_epoch);
+    match to > from {
+        true => BrokerEventKind::ReplicaRestarted {
+            from,
+            to,
+            leader_epoch,
+        },
+        false => BrokerEventKind::ReplicaTruncated {
+            from,
+            to,
+            epoch: cut.epoch,
+            leader_epoch,
+            unclean: cut.unclean,
+        },
     }
 }
 
@@ -265,6 +290,7 @@ pub struct Tools {
     pub membership: Arc<Membership>,
     pub proposals: Arc<IsrProposals>,
     pub placements: Arc<Placements>,
+    pub reports: Arc<EventReports>,
     pub fetchers: Arc<Fetchers>,
     /// `replica.lag.time.max.ms`.
     pub replica_lag_time_max: Duration,
@@ -303,6 +329,7 @@ impl ReplicaManager {
             metrics: Arc::clone(&tools.metrics),
             proposals: Arc::clone(&tools.proposals),
             throttle: Throttle::default(),
+            reports: Arc::clone(&tools.reports),
             failures,
         });
         Arc::new(Self {
@@ -1125,6 +1152,37 @@ mod tests {
         assert!(!desk.rooms.replicas.is_empty());
         desk.learn(vec![replicas(&[2], 2, 8)]).await;
         assert!(desk.rooms.replicas.is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_of_a_cut() {
+        use kuorum_protocol::LeaderEpoch;
+        let cut = |from, to| Truncation {
+            from: Offset(from),
+            to: Offset(to),
+            epoch: Some(LeaderEpoch(3)),
+            leader_epoch: LeaderEpoch(5),
+            unclean: true,
+        };
+        let (from, leader_epoch) = (Offset(200), LeaderEpoch(5));
+        assert_eq!(
+            event_of(&cut(200, 150)),
+            BrokerEventKind::ReplicaTruncated {
+                from,
+                to: Offset(150),
+                epoch: Some(LeaderEpoch(3)),
+                leader_epoch,
+                unclean: true,
+            }
+        );
+        assert_eq!(
+            event_of(&cut(200, 900)),
+            BrokerEventKind::ReplicaRestarted {
+                from,
+                to: Offset(900),
+                leader_epoch,
+            }
+        );
     }
 
     #[test]

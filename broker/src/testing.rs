@@ -30,6 +30,7 @@ use crate::cluster::controller_client::ControllerPeer;
 use crate::cluster::{ControllerClient, Membership, MetadataCache};
 use crate::config::BrokerConfig;
 use crate::context::{ANONYMOUS, CLIENT, Context, INTERNAL, Rooms};
+use crate::event_reporter::EventReports;
 use crate::fetch_session::FetchSessions;
 use crate::handlers::log::limits::TopicLimits;
 use crate::metrics::Metrics;
@@ -135,6 +136,7 @@ impl Desk {
             membership: Arc::clone(&membership),
             proposals: Arc::new(IsrProposals::default()),
             placements: Arc::new(Placements::default()),
+            reports: Arc::new(EventReports::new(metrics.events_dropped.clone())),
             fetchers,
             replica_lag_time_max: Duration::from_secs(30),
         });

@@ -17,11 +17,11 @@ use kuorum_metadata::control::{
 use kuorum_metadata::rpc::{
     AllocateProducerIdsReply, AllocateProducerIdsRequest, AlterPartitionReply,
     AlterPartitionRequest, AssignDirectoriesRequest, HeartbeatReply, HeartbeatRequest,
-    RegisterReply, RegisterRequest, RpcError, SessionRequest,
+    RegisterReply, RegisterRequest, ReportEventsRequest, RpcError, SessionRequest,
 };
 use kuorum_metadata::{MetadataDelta, MetadataImage, MetadataRecord, RecordBatch};
 use kuorum_protocol::error_code::ErrorCode;
-use kuorum_protocol::{BrokerId, ControllerEpoch, Monotonic, Now};
+use kuorum_protocol::{BrokerId, ControllerEpoch, Monotonic, Now, Timestamp};
 use kuorum_transport::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
@@ -88,12 +88,15 @@ struct Desk {
     /// When what time asks for was last looked at.
     looked: Monotonic,
     wake: Arc<Notify>,
+    clock: Clock,
 }
 
 /// The decisions that share one entry.
 struct Group {
     /// The entry's offset, foreseen.
     offset: i64,
+    /// When the first of them was taken.
+    decided_at: Timestamp,
     records: Vec<MetadataRecord>,
     /// A registration is the last decision of its entry: its offset is the broker's epoch.
     closed: bool,
@@ -203,7 +206,8 @@ impl Active {
             return;
         }
         let id = quorum.identity().controller_id;
-        let batch = control::office::take_office(&quorum.image(), id, &self.inner.file);
+        let mut batch = control::office::take_office(&quorum.image(), id, &self.inner.file);
+        batch.decided_at = self.inner.clock.now().wall;
         let epoch = batch.controller_epoch;
         let Ok(Outcome {
             offset,
@@ -235,6 +239,7 @@ impl Active {
                 waiting: 0,
                 looked: Monotonic::default(),
                 wake: Arc::clone(&wake),
+                clock: self.inner.clock.clone(),
             });
             self.inner.office.send_replace(Some(epoch));
         }
@@ -298,6 +303,7 @@ impl Active {
         let group = desk.queued.pop_front()?;
         let batch = RecordBatch {
             controller_epoch: desk.epoch,
+            decided_at: group.decided_at,
             records: group.records.clone(),
         };
         desk.flying.push_back(group);
@@ -589,6 +595,16 @@ impl Active {
         Ok(())
     }
 
+    /// Records what a broker reports, to be remembered.
+    ///
+    /// # Errors
+    /// As the decision, or NOT_CONTROLLER.
+    pub async fn report_events(&self, request: ReportEventsRequest) -> Result<(), RpcError> {
+        self.decide(|image, _, _, _| control::reports::report(image, &request))
+            .await?;
+        Ok(())
+    }
+
     /// Hands out a block of producer ids.
     ///
     /// # Errors
@@ -629,6 +645,7 @@ impl Desk {
         if !fits {
             self.queued.push_back(Group {
                 offset: self.next_offset,
+                decided_at: self.clock.now().wall,
                 records: Vec::new(),
                 closed: false,
                 waiters: Vec::new(),
@@ -685,9 +702,10 @@ fn tell(image: &MetadataImage, controller_epoch: ControllerEpoch, records: &[Met
                 broker_epoch,
                 fenced,
                 in_controlled_shutdown,
+                cause,
                 ..
             } => tracing::info!(
-                %controller_epoch, broker = %broker_id, %broker_epoch, ?fenced, ?in_controlled_shutdown,
+                %controller_epoch, broker = %broker_id, %broker_epoch, ?fenced, ?in_controlled_shutdown, cause,
                 "broker changed"
             ),
             MetadataRecord::UnregisterBroker {

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::active::Active;
 use crate::admin::{self, Admin};
+use crate::events;
 use crate::fleet::Fleet;
 use crate::http;
 use crate::identity::{self, Home, IdentityError};
@@ -109,6 +110,8 @@ impl Controller {
             client,
             clock: clock.clone(),
             config: Arc::new(config),
+            event_streams: events::streams(),
+            going_down: going_down.clone(),
         };
         let rpc = Rpc {
             active: active.clone(),
@@ -233,5 +236,6 @@ fn quorum_config(config: &ControllerConfig) -> QuorumConfig {
         install_snapshot_timeout: config.quorum_install_snapshot_timeout,
         snapshot_entries: config.max_records_between_snapshots,
         kept_entries: config.records_kept_after_snapshot,
+        kept_events: config.max_events,
     }
 }

@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// How much is written before others get their turn.
 const CHUNK_BYTES: usize = 256 * 1024;
 /// How long a controller may be without a leader, or a leader without a majority, before its feeds end.
-const BLIND: Duration = Duration::from_secs(3);
+pub(crate) const BLIND: Duration = Duration::from_secs(3);
 
 /// The lines of the feed from an offset on, each ended by a newline.
 pub fn lines(
@@ -86,7 +86,8 @@ pub fn lines(
     }
 }
 
-fn in_sight(quorum: &Quorum) -> bool {
+/// Whether this controller knows what the quorum agrees on: it leads a majority, or follows somebody.
+pub(crate) fn in_sight(quorum: &Quorum) -> bool {
     if quorum.leading().is_some() {
         quorum.heard_of_late()
     } else {

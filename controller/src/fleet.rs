@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use kuorum_metadata::MetadataImage;
+use kuorum_metadata::{BrokerImage, MetadataImage};
 use kuorum_protocol::{BrokerId, PartitionIndex, TopicId};
 use kuorum_transport::Clock;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// How long a broker has to answer.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -53,6 +54,22 @@ pub struct ReplicaReport {
     pub last_fetch_ms_ago: Option<u64>,
     #[serde(default)]
     pub caught_up_ms_ago: Option<u64>,
+}
+
+/// What a partition's leader serves at `GET /internal/v1/epochs?topic=&partition=`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct EpochReport {
+    pub leader_epoch: i32,
+    pub log_end_offset: i64,
+    /// The epochs that have records in the leader's log, oldest first.
+    pub epochs: Vec<EpochStart>,
+}
+
+/// Where an epoch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct EpochStart {
+    pub epoch: i32,
+    pub start_offset: i64,
 }
 
 /// What was learned.
@@ -157,14 +174,33 @@ impl Fleet {
         }
     }
 
+    /// Asks a partition's leader at which offsets the leader epochs begin.
+    pub async fn epochs(
+        &self,
+        leader: &BrokerImage,
+        topic: &str,
+        partition: PartitionIndex,
+    ) -> Option<EpochReport> {
+        let http = &leader.http;
+        self.get(format!(
+            "http://{http}/internal/v1/epochs?topic={topic}&partition={partition}"
+        ))
+        .await
+    }
+
     async fn ask(&self, http: &str, topic: &str) -> Option<Vec<PartitionReport>> {
+        // A topic's name needs no escaping: letters, digits, dot, dash and underscore.
+        self.get(format!(
+            "http://{http}/internal/v1/partitions?topic={topic}"
+        ))
+        .await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, url: String) -> Option<T> {
         let question = async {
             let mut response = self
                 .client
-                // A topic's name needs no escaping: letters, digits, dot, dash and underscore.
-                .get(format!(
-                    "http://{http}/internal/v1/partitions?topic={topic}"
-                ))
+                .get(url)
                 .send()
                 .await
                 .ok()?

@@ -7,6 +7,7 @@ pub mod identity;
 pub mod quorum;
 
 pub mod active;
+pub mod events;
 pub mod feed;
 pub mod ticker;
 

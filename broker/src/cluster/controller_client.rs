@@ -8,7 +8,7 @@ use kuorum_metadata::control::{Command, CommandReply};
 use kuorum_metadata::rpc::{
     self, AllocateProducerIdsReply, AllocateProducerIdsRequest, AlterPartitionReply,
     AlterPartitionRequest, AssignDirectoriesRequest, HeartbeatReply, HeartbeatRequest,
-    RegisterReply, RegisterRequest, Reply, RpcError, SessionRequest,
+    RegisterReply, RegisterRequest, Reply, ReportEventsRequest, RpcError, SessionRequest,
 };
 use kuorum_protocol::BrokerId;
 use kuorum_protocol::error_code::ErrorCode;
@@ -166,6 +166,15 @@ impl ControllerClient {
     ) -> Result<(), ControllerError> {
         self.call(rpc::PATH_ASSIGN_DIRECTORIES, request, patience)
             .await
+    }
+
+    /// Tells what happened on this broker.
+    pub async fn report_events(
+        &self,
+        request: &ReportEventsRequest,
+        patience: Duration,
+    ) -> Result<(), ControllerError> {
+        self.call(rpc::PATH_REPORT_EVENTS, request, patience).await
     }
 
     /// Asks for a block of producer ids.

@@ -46,6 +46,8 @@ pub struct Truncation {
     pub to: Offset,
     /// The newest epoch that was cut into.
     pub epoch: Option<LeaderEpoch>,
+    /// The leader's epoch for whose sake it was cut.
+    pub leader_epoch: LeaderEpoch,
     /// Committed records may be among it: it was written before the partition's last unclean election.
     pub unclean: bool,
 }

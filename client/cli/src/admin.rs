@@ -93,6 +93,47 @@ impl Admin {
             .map(|_| ())
     }
 
+    /// Opens the stream of events at `path` after one that is known, at the controller whose turn it is or the next that
+    /// can. Only the beginning has a deadline.
+    pub(crate) async fn stream(
+        &self,
+        path: &str,
+        last_id: i64,
+        turn: usize,
+    ) -> Result<Response, Failure> {
+        let mut last = String::new();
+        let mut turn = turn;
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Failure::unreachable(format!(
+                    "no stream within {:?}: {last}",
+                    self.timeout
+                )));
+            }
+            let address = &self.addresses[turn % self.addresses.len()];
+            let request = self
+                .client
+                .get(format!("{address}{BASE_PATH}{path}"))
+                .header("accept", "text/event-stream")
+                .header("last-event-id", last_id);
+            last = match tokio::time::timeout(left, request.send()).await {
+                Ok(Ok(response)) if response.status().is_success() => return Ok(response),
+                Ok(Ok(response)) => {
+                    let problem = problem(response).await;
+                    if !problem.retriable {
+                        return Err(refusal(&problem));
+                    }
+                    format!("{address}: {}", problem.detail)
+                }
+                Ok(Err(error)) => format!("{address}: {}", causes(&error)),
+                Err(_) => format!("{address}: no answer"),
+            };
+            turn += 1;
+            tokio::time::sleep(PAUSE.min(left)).await;
+        }
+    }
+
     /// Asks one controller after the other, until one answers that can.
     async fn ask(
         &self,

@@ -8,6 +8,7 @@ mod configs;
 mod consume;
 mod dump_log;
 mod elect_leaders;
+mod events;
 mod failure;
 mod format;
 mod output;
@@ -92,6 +93,8 @@ enum Command {
     /// Move replicas to other brokers: plan, run, list, cancel
     #[command(subcommand)]
     Reassignments(reassignments::Reassignments),
+    /// Show what happened in the cluster, and follow what happens
+    Events(events::Events),
     /// Show the cluster's health, its controllers and its brokers
     Status(status::Status),
     /// Show the batches of log files on this machine
@@ -136,6 +139,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Brokers(command) => command.run(&global).await,
         Command::ElectLeaders(command) => command.run(&global).await,
         Command::Reassignments(command) => Box::pin(command.run(&global)).await,
+        Command::Events(command) => Box::pin(command.run(&global)).await,
         Command::Status(command) => command.run(&global).await,
         Command::DumpLog(command) => command.run(&global),
     }
@@ -169,6 +173,9 @@ mod tests {
              --delete-config unclean.leader.election.enable",
             "status -o json",
             "brokers describe 1",
+            "events --follow --topic payments -o json",
+            "events --type leader_changed,isr_shrunk --broker 1 --since 10m -n 5",
+            "topics epochs payments --partition 2",
             "elect-leaders --type unclean --topic t --partition 0 --yes",
             "reassignments plan --topics payments --brokers 4,5,6 -o json",
             "reassignments run --topics payments,orders --brokers 4,5,6 --throttle 10000000",

@@ -59,9 +59,54 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     365 * year + year / 4 - year / 100 + year / 400 + day_of_year - 719_468
 }
 
+/// A moment as people read it: `2026-01-31T12:00:00.000Z`, or `-` if it is unknown.
+pub(crate) fn text(ms: i64) -> String {
+    if ms < 0 {
+        return "-".to_owned();
+    }
+    let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
+    let (year, month, day) = date(days);
+    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
+    let (second, millis) = (of_day / 1000 % 60, of_day % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// The date so many days after 1970-01-01; the inverse of [`days`].
+fn date(since: i64) -> (i64, i64, i64) {
+    // Never too early: no year is shorter than 365 days.
+    let guess = 1970 + since / 365;
+    let year = (0..)
+        .map(|back| guess - back)
+        .find(|year| days(*year, 1, 1) <= since)
+        .unwrap_or(guess);
+    let month = (1..=12)
+        .rev()
+        .find(|month| days(year, *month, 1) <= since)
+        .unwrap_or(1);
+    (year, month, since - days(year, month, 1) + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_as_text() {
+        for (ms, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_825_601_007, "2000-02-29T12:00:01.007Z"),
+            (1_767_225_599_999, "2025-12-31T23:59:59.999Z"),
+            (1_767_225_600_000, "2026-01-01T00:00:00.000Z"),
+            (-1, "-"),
+        ] {
+            assert_eq!(text(ms), expected);
+        }
+        for day in 0..40_000 {
+            let (year, month, of_month) = date(day);
+            assert_eq!(days(year, month, of_month), day);
+            assert!((1..=31).contains(&of_month), "{day}");
+        }
+    }
 
     #[test]
     fn moments() {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use kuorum_admin_api::{
-    AddPartitions, AddPartitionsReport, ConfigEntry, ConfigSource, CreateTopic, Partition,
-    PartitionPage, Topic,
+    AddPartitions, AddPartitionsReport, ConfigEntry, ConfigSource, CreateTopic, Epoch, EpochPage,
+    Partition, PartitionPage, Topic,
 };
 use reqwest::Method;
 use serde_json::json;
@@ -15,6 +15,7 @@ use crate::Global;
 use crate::admin::{Admin, escaped};
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, confirmed, counted, json, list, note, or_dash, say, table};
+use crate::time;
 
 /// Create, list, describe, delete and grow topics
 #[derive(Debug, Subcommand)]
@@ -25,6 +26,8 @@ pub(crate) enum Topics {
     List(List),
     /// Show a topic's partitions and settings
     Describe(Describe),
+    /// Show who led a partition in which epoch, from where, since when and why
+    Epochs(Epochs),
     /// Delete topics with all their records
     Delete(Delete),
     /// Add partitions to a topic; keys will move
@@ -66,6 +69,15 @@ pub(crate) struct Describe {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Epochs {
+    /// The topic's name
+    name: String,
+    /// The partition
+    #[arg(short, long)]
+    partition: i32,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Delete {
     /// The topics' names
     #[arg(required = true)]
@@ -97,6 +109,7 @@ impl Topics {
             Self::Create(command) => command.run(&admin, global.output).await,
             Self::List(command) => command.run(&admin, global.output).await,
             Self::Describe(command) => command.run(&admin, global.output).await,
+            Self::Epochs(command) => command.run(&admin, global.output).await,
             Self::Delete(command) => command.run(&admin).await,
             Self::AddPartitions(command) => command.run(&admin, global).await,
         }
@@ -252,6 +265,58 @@ impl Describe {
         Err(Failure::partial(format!(
             "no answer from broker {brokers}: what only it knows is missing"
         )))
+    }
+}
+
+impl Epochs {
+    async fn run(self, admin: &Admin, output: Output) -> Result<(), Failure> {
+        let list = format!(
+            "/topics/{}/partitions/{}/epochs",
+            escaped(&self.name),
+            self.partition
+        );
+        let mut epochs: Vec<Epoch> = Vec::new();
+        let mut token: Option<String> = None;
+        let unreachable = loop {
+            let path = match &token {
+                None => list.clone(),
+                Some(token) => format!("{list}?page_token={}", escaped(token)),
+            };
+            let page: EpochPage = admin.get(&path).await?;
+            epochs.extend(page.items);
+            token = page.next_page_token;
+            if token.is_none() {
+                break page.unreachable_brokers;
+            }
+        };
+        match output {
+            Output::Json => json(&epochs)?,
+            Output::Table => table(
+                &["EPOCH", "LEADER", "START", "END", "SINCE", "CAUSE", "EVENT"],
+                epochs.into_iter().map(|epoch| {
+                    let unclean = match epoch.unclean {
+                        Some(true) => ", unclean",
+                        _ => "",
+                    };
+                    vec![
+                        epoch.epoch.to_string(),
+                        or_dash(epoch.leader),
+                        or_dash(epoch.start_offset),
+                        or_dash(epoch.end_offset),
+                        or_dash(epoch.since_ms.map(time::text)),
+                        or_dash(epoch.cause.map(|cause| cause + unclean)),
+                        or_dash(epoch.event_id),
+                    ]
+                }),
+            )?,
+        }
+        match unreachable.as_slice() {
+            [] => Ok(()),
+            brokers => Err(Failure::partial(format!(
+                "no answer from broker {}: where the epochs begin is missing",
+                crate::output::list(brokers)
+            ))),
+        }
     }
 }
 

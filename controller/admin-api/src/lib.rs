@@ -5,6 +5,7 @@ mod broker;
 mod cluster;
 mod config;
 mod election;
+mod event;
 mod page;
 mod partition;
 mod problem;
@@ -18,6 +19,7 @@ pub use config::{ConfigEntry, ConfigPatch, ConfigSource};
 pub use election::{
     ElectionOutcome, ElectionReport, ElectionRequest, ElectionType, TopicPartition,
 };
+pub use event::{Epoch, EpochPage, Event, EventOrder, EventPage, EventQuery};
 pub use page::{MAX_PAGE_SIZE, Page, PageQuery};
 pub use partition::{Partition, PartitionPage, Replica, ReplicaState};
 pub use problem::{FieldError, KafkaError, Problem};

@@ -5,6 +5,8 @@
 mod brokers;
 mod configs;
 mod elections;
+mod epochs;
+mod events;
 mod guard;
 mod health;
 mod metrics;
@@ -29,6 +31,8 @@ use kuorum_metadata::config_def::ControllerConfig;
 use kuorum_metadata::control::{Command, CommandReply};
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_transport::Clock;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::active::Active;
 use crate::fleet::Fleet;
@@ -50,6 +54,9 @@ pub struct Admin {
     pub client: reqwest::Client,
     pub clock: Clock,
     pub config: Arc<ControllerConfig>,
+    /// A permit for each stream of events that may be open.
+    pub event_streams: Arc<Semaphore>,
+    pub going_down: CancellationToken,
 }
 
 /// What answers on `admin.listener`.
@@ -95,6 +102,11 @@ fn api(admin: Admin) -> Router<Admin> {
             "/topics/{topic}/partitions/{partition}",
             get(partitions::get),
         )
+        .route(
+            "/topics/{topic}/partitions/{partition}/epochs",
+            get(epochs::list),
+        )
+        .route("/events", get(events::list))
         .route("/elections", post(elections::elect))
         .route(
             "/reassignments",

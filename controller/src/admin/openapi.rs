@@ -24,6 +24,8 @@ use utoipa::OpenApi;
         super::configs::patch_cluster,
         super::partitions::list,
         super::partitions::get,
+        super::epochs::list,
+        super::events::list,
         super::elections::elect,
         super::reassignments::list,
         super::reassignments::run,

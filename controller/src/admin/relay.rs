@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use kuorum_admin_api::{HEADER_HOPS, HEADER_METADATA_OFFSET};
 use kuorum_metadata::rpc::{HEADER_CLUSTER_ID, HEADER_FROM, HEADER_TO, HEADER_VERSION, VERSION};
 
+use super::events;
 use super::problem::{Asked, Refused, path_of};
 use super::{Admin, BODY_BYTES};
 use crate::quorum::controller_name;
@@ -33,7 +34,7 @@ pub(super) async fn to_active(
     next: Next,
 ) -> Response {
     let plain = path_of(request.extensions(), request.uri().path());
-    if LOCAL.contains(&plain.as_str()) {
+    if LOCAL.contains(&plain.as_str()) || events::is_stream(&plain, request.headers()) {
         return next.run(request).await;
     }
     let local_if_need_be = LOCAL_IF_NEED_BE.contains(&plain.as_str());

@@ -59,6 +59,8 @@ pub struct QuorumConfig {
     pub snapshot_entries: u64,
     /// How many entries that are in a snapshot stay in the log, for members and brokers that are a little behind.
     pub kept_entries: u64,
+    /// How many events are kept, the newest ones.
+    pub kept_events: usize,
 }
 
 impl Default for QuorumConfig {
@@ -70,6 +72,7 @@ impl Default for QuorumConfig {
             install_snapshot_timeout: Duration::from_secs(5),
             snapshot_entries: 10_000,
             kept_entries: 5_000,
+            kept_events: 20_000,
         }
     }
 }
@@ -207,7 +210,7 @@ impl Quorum {
         failure: Failure,
     ) -> io::Result<Self> {
         let log = LogStore::open(dir.clone(), clock.clone(), failure.clone())?;
-        let machine = StateMachine::open(dir, failure.clone())?;
+        let machine = StateMachine::open(dir, failure.clone(), config.kept_events)?;
         let published = machine.published();
         let network = Network::new(client, identity.clone(), config.heartbeat_interval / 2);
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,6 +1,7 @@
 //! The image that committed entries build, and its snapshots.
 //! Law: applying is total and deterministic; what a restart loads is the last snapshot, and the log does the rest. A
-//! snapshot is made from a clone and replaces its predecessor whole.
+//! snapshot is made from a clone and replaces its predecessor whole. The history of events is part of both, so that no
+//! controller lacks one that another has.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use kuorum_metadata::control::office::check_understood;
-use kuorum_metadata::{Applied, MetadataImage, MetadataRecord, snapshot};
+use kuorum_metadata::{Applied, Event, History, MetadataImage, MetadataRecord, events, snapshot};
 use kuorum_storage::Dir;
 use openraft::storage::RaftStateMachine;
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
@@ -27,6 +28,9 @@ use super::types::{
 /// How many bytes of applied entries are kept for brokers that follow.
 const RECENT_BYTES: usize = 16 * 1024 * 1024;
 
+/// How many bytes of events, as JSON, are kept.
+const EVENT_BYTES: usize = 16 * 1024 * 1024;
+
 /// What has been applied, for everybody in the process to read.
 #[derive(Debug)]
 pub struct Published {
@@ -34,6 +38,8 @@ pub struct Published {
     /// The offset after the last applied entry, blank ones counted.
     applied_end: watch::Sender<i64>,
     recent: Mutex<Recent>,
+    /// What happened, as the applied entries tell it.
+    history: Mutex<History>,
 }
 
 /// An applied entry: its offset and records.
@@ -58,7 +64,7 @@ struct Recent {
 }
 
 impl Published {
-    fn new(image: MetadataImage, applied_end: i64) -> Self {
+    pub(crate) fn new(image: MetadataImage, applied_end: i64, history: History) -> Self {
         Self {
             image: ArcSwap::from_pointee(image),
             applied_end: watch::channel(applied_end).0,
@@ -66,7 +72,13 @@ impl Published {
                 from: applied_end,
                 ..Recent::default()
             }),
+            history: Mutex::new(history),
         }
+    }
+
+    /// Looks at the events of what has been applied. Nobody else sees them meanwhile.
+    pub fn with_history<R>(&self, look: impl FnOnce(&History) -> R) -> R {
+        look(&self.history.lock())
     }
 
     /// The image as of now.
@@ -111,7 +123,15 @@ impl Published {
     }
 
     /// Image, entries and end change together under the lock of `recent`, so that `next` sees them agree.
-    fn advance(&self, image: MetadataImage, entries: Vec<(AppliedEntry, usize)>, end: i64) {
+    pub(crate) fn advance(
+        &self,
+        image: MetadataImage,
+        entries: Vec<(AppliedEntry, usize)>,
+        events: Vec<Event>,
+        end: i64,
+    ) {
+        // Whoever is woken by the end finds them.
+        self.history.lock().push(events);
         let mut recent = self.recent.lock();
         for (entry, size) in entries {
             recent.bytes += size;
@@ -127,7 +147,8 @@ impl Published {
         self.applied_end.send_replace(end);
     }
 
-    fn replace(&self, image: MetadataImage, end: i64) {
+    fn replace(&self, image: MetadataImage, history: History, end: i64) {
+        *self.history.lock() = history;
         let mut recent = self.recent.lock();
         *recent = Recent {
             from: end,
@@ -148,6 +169,7 @@ pub struct StateMachine<D: Dir> {
     /// The last snapshot, shared with whoever builds the next.
     current: Arc<Mutex<Option<Stored>>>,
     failure: Failure,
+    max_events: usize,
 }
 
 impl<D: Dir> Debug for StateMachine<D> {
@@ -205,25 +227,32 @@ impl Stored {
 }
 
 impl<D: Dir> StateMachine<D> {
-    /// Loads the last snapshot in `dir`, if there is one.
+    /// Loads the last snapshot in `dir`, if there is one. So many events are kept; those that are not in the snapshot are
+    /// derived again as its successors are applied.
     ///
     /// # Errors
     /// If the snapshot cannot be read, is damaged, or is of a newer format.
-    pub fn open(dir: D, failure: Failure) -> io::Result<Self> {
+    pub fn open(dir: D, failure: Failure, max_events: usize) -> io::Result<Self> {
         let stored = SNAPSHOT
             .read(&dir)?
             .map(|bytes| Stored::from_bytes(&bytes))
             .transpose()?;
-        let (image, last_applied, membership) = match &stored {
-            None => (MetadataImage::default(), None, StoredMembership::default()),
-            Some(stored) => (
-                snapshot::decode(&stored.data).map_err(io::Error::other)?,
-                stored.meta.last_log_id,
-                stored.meta.last_membership.clone(),
+        let (image, history, last_applied, membership) = match &stored {
+            None => (
+                MetadataImage::default(),
+                History::new(max_events, EVENT_BYTES),
+                None,
+                StoredMembership::default(),
             ),
+            Some(stored) => {
+                let (image, history) = unpack(&stored.data, max_events)?;
+                let membership = stored.meta.last_membership.clone();
+                (image, history, stored.meta.last_log_id, membership)
+            }
         };
         check_understood(&image).map_err(io::Error::other)?;
-        let published = Arc::new(Published::new(image.clone(), end_of(last_applied)));
+        let published = Published::new(image.clone(), end_of(last_applied), history);
+        let published = Arc::new(published);
         Ok(Self {
             dir,
             image,
@@ -232,6 +261,7 @@ impl<D: Dir> StateMachine<D> {
             published,
             current: Arc::new(Mutex::new(stored)),
             failure,
+            max_events,
         })
     }
 
@@ -246,6 +276,20 @@ impl<D: Dir> StateMachine<D> {
     pub fn published(&self) -> Arc<Published> {
         Arc::clone(&self.published)
     }
+}
+
+/// The bytes of a snapshot: the image, and the history behind it.
+fn pack(image: &MetadataImage, history: &History) -> Vec<u8> {
+    let mut data = snapshot::encode(image);
+    data.extend(history.encode());
+    data
+}
+
+fn unpack(data: &[u8], max_events: usize) -> io::Result<(MetadataImage, History)> {
+    let (image, history) = snapshot::split(data);
+    let image = snapshot::decode(image).map_err(io::Error::other)?;
+    let history = History::decode(history, max_events, EVENT_BYTES).map_err(io::Error::other)?;
+    Ok((image, history))
 }
 
 fn end_of(last_applied: Option<LogId>) -> i64 {
@@ -266,6 +310,7 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
     {
         let mut outcomes = Vec::new();
         let mut fed = Vec::new();
+        let mut told = Vec::new();
         for entry in entries {
             let offset = entry.log_id.index as i64;
             self.last_applied = Some(entry.log_id);
@@ -275,29 +320,38 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
                 EntryPayload::Membership(membership) => {
                     self.membership = StoredMembership::new(Some(entry.log_id), membership);
                 }
-                EntryPayload::Normal(batch) => match self.image.apply_batch(offset, &batch) {
-                    Applied::Done(delta) => {
-                        if delta.features_changed {
-                            self.check_understood();
+                EntryPayload::Normal(batch) => {
+                    let before = self.image.clone();
+                    match self.image.apply_batch(offset, &batch) {
+                        Applied::Done(delta) => {
+                            told.extend(events::derive(
+                                &before,
+                                offset,
+                                batch.decided_at,
+                                &batch.records,
+                            ));
+                            if delta.features_changed {
+                                self.check_understood();
+                            }
+                            let size = 256 * batch.records.len();
+                            fed.push(((offset, Arc::from(batch.records.as_slice())), size));
                         }
-                        let size = 256 * batch.records.len();
-                        fed.push(((offset, Arc::from(batch.records.as_slice())), size));
+                        Applied::Skipped { current } => {
+                            skipped = true;
+                            tracing::info!(
+                                offset,
+                                decided_under = %batch.controller_epoch,
+                                in_office = %current,
+                                "skipped a decision of a controller that had left office"
+                            );
+                        }
                     }
-                    Applied::Skipped { current } => {
-                        skipped = true;
-                        tracing::info!(
-                            offset,
-                            decided_under = %batch.controller_epoch,
-                            in_office = %current,
-                            "skipped a decision of a controller that had left office"
-                        );
-                    }
-                },
+                }
             }
             outcomes.push(Outcome { offset, skipped });
         }
         self.published
-            .advance(self.image.clone(), fed, end_of(self.last_applied));
+            .advance(self.image.clone(), fed, told, end_of(self.last_applied));
         Ok(outcomes)
     }
 
@@ -305,6 +359,7 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
         Builder {
             dir: self.dir.clone(),
             image: self.image.clone(),
+            history: self.published.with_history(History::clone),
             last_applied: self.last_applied,
             membership: self.membership.clone(),
             current: Arc::clone(&self.current),
@@ -324,7 +379,7 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
         let data = snapshot.into_inner();
         let fail =
             |error: io::Error| StorageIOError::write_snapshot(Some(meta.signature()), &error);
-        let image = snapshot::decode(&data).map_err(|e| fail(io::Error::other(e)))?;
+        let (image, history) = unpack(&data, self.max_events).map_err(fail)?;
         let stored = Stored {
             meta: meta.clone(),
             data: Arc::new(data),
@@ -336,7 +391,7 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.published
-            .replace(self.image.clone(), end_of(self.last_applied));
+            .replace(self.image.clone(), history, end_of(self.last_applied));
         Ok(())
     }
 
@@ -345,10 +400,11 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
     }
 }
 
-/// Makes a snapshot from a clone of the image, beside the state machine.
+/// Makes a snapshot from clones of the image and the history, beside the state machine.
 pub struct Builder<D: Dir> {
     dir: D,
     image: MetadataImage,
+    history: History,
     last_applied: Option<LogId>,
     membership: StoredMembership,
     current: Arc<Mutex<Option<Stored>>>,
@@ -368,13 +424,17 @@ impl<D: Dir> RaftSnapshotBuilder<TypeConfig> for Builder<D> {
         let id = self
             .last_applied
             .map_or_else(|| "empty".to_owned(), |id| id.to_string());
+        let (image, history) = (self.image.clone(), self.history.clone());
+        let data = tokio::task::spawn_blocking(move || pack(&image, &history))
+            .await
+            .map_err(|error| StorageIOError::write_snapshot(None, &io::Error::other(error)))?;
         let stored = Stored {
             meta: SnapshotMeta {
                 last_log_id: self.last_applied,
                 last_membership: self.membership.clone(),
                 snapshot_id: id,
             },
-            data: Arc::new(snapshot::encode(&self.image)),
+            data: Arc::new(data),
         };
         let snapshot = stored.to_snapshot();
         store(&self.dir, &self.current, stored, &self.failure)

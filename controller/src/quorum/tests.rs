@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use kuorum_metadata::{MetadataRecord, RecordBatch};
-use kuorum_protocol::{ControllerEpoch, Timestamp};
+use kuorum_protocol::{ControllerEpoch, Timestamp, TopicId};
 use kuorum_storage::{Dir, DirFile, SimDir};
 use kuorum_transport::Clock;
 use openraft::storage::{LogFlushed, RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
@@ -13,6 +13,8 @@ use openraft::testing::{StoreBuilder, Suite};
 use openraft::{
     CommittedLeaderId, EntryPayload, LogState, OptionalSend, RaftLogReader, RaftSnapshotBuilder,
 };
+
+use uuid::Uuid;
 
 use super::failure::Failure;
 use super::log_store::LogStore;
@@ -125,7 +127,8 @@ impl StoreBuilder<TypeConfig, Filled<SimDir>, StateMachine<SimDir>> for Simulate
     async fn build(&self) -> Result<((), Filled<SimDir>, StateMachine<SimDir>), StorageError> {
         let dir = SimDir::new(7);
         dir.create().expect("the simulated disk has room");
-        let machine = StateMachine::open(dir.clone(), Failure::new()).expect("the machine opens");
+        let machine =
+            StateMachine::open(dir.clone(), Failure::new(), 100).expect("the machine opens");
         Ok(((), Filled(open(&dir)), machine))
     }
 }
@@ -340,7 +343,7 @@ async fn a_failed_sync_is_reported_and_nothing_is_acknowledged_after_it() {
 #[tokio::test]
 async fn a_snapshot_survives_and_is_replaced_whole() {
     let dir = fresh(8);
-    let mut machine = StateMachine::open(dir.clone(), Failure::new()).unwrap();
+    let mut machine = StateMachine::open(dir.clone(), Failure::new(), 100).unwrap();
     let office = RecordBatch {
         controller_epoch: ControllerEpoch(1),
         decided_at: Timestamp::NONE,
@@ -371,7 +374,7 @@ async fn a_snapshot_survives_and_is_replaced_whole() {
         .unwrap();
     drop(machine);
     dir.crash();
-    let mut machine = StateMachine::open(dir, Failure::new()).unwrap();
+    let mut machine = StateMachine::open(dir, Failure::new(), 100).unwrap();
     assert_eq!(machine.applied_state().await.unwrap().0, Some(id(1, 2)));
     assert_eq!(machine.published().image().digest(), digest_at_two);
     assert_eq!(machine.published().applied_end(), 3);
@@ -387,4 +390,87 @@ async fn a_snapshot_survives_and_is_replaced_whole() {
     };
     assert!(machine.apply([stale]).await.unwrap()[0].skipped);
     assert_eq!(machine.published().image().digest(), digest_at_two);
+}
+
+/// A topic that is created in the entry at `index`.
+fn topic(index: u64) -> Entry {
+    let batch = RecordBatch {
+        controller_epoch: ControllerEpoch(1),
+        decided_at: Timestamp(1_000 + index as i64),
+        records: vec![MetadataRecord::Topic {
+            name: format!("topic-{index}"),
+            topic_id: TopicId(Uuid::from_u128(u128::from(index))),
+        }],
+    };
+    Entry {
+        log_id: id(1, index),
+        payload: EntryPayload::Normal(Arc::new(batch)),
+    }
+}
+
+fn in_office() -> Entry {
+    let batch = RecordBatch {
+        controller_epoch: ControllerEpoch(1),
+        decided_at: Timestamp(1_000),
+        records: vec![MetadataRecord::ControllerEpoch {
+            epoch: ControllerEpoch(1),
+            controller_id: 1,
+        }],
+    };
+    Entry {
+        log_id: id(1, 0),
+        payload: EntryPayload::Normal(Arc::new(batch)),
+    }
+}
+
+/// `id at` of each event.
+fn told<D: Dir>(machine: &StateMachine<D>) -> Vec<String> {
+    machine.published().with_history(|history| {
+        let events = history.events();
+        events
+            .map(|event| format!("{}@{}", event.id.offset(), event.at.0))
+            .collect()
+    })
+}
+
+#[tokio::test]
+async fn the_history_has_neither_gaps_nor_repeats_after_a_restart_or_a_snapshot_from_elsewhere() {
+    let open = |dir: &SimDir| StateMachine::open(dir.clone(), Failure::new(), 4).unwrap();
+    let dir = fresh(9);
+    let mut machine = open(&dir);
+    machine
+        .apply([in_office(), topic(1), topic(2)])
+        .await
+        .unwrap();
+    let mut builder = machine.get_snapshot_builder().await;
+    machine.apply([topic(3)]).await.unwrap();
+    assert_eq!(told(&machine), ["0@1000", "1@1001", "2@1002", "3@1003"]);
+    // Of the moment at which it was begun, whatever is applied meanwhile.
+    let snapshot = builder.build_snapshot().await.unwrap();
+    drop(machine);
+    dir.crash();
+
+    // The log is applied again from the snapshot on.
+    let mut machine = open(&dir);
+    assert_eq!(told(&machine), ["0@1000", "1@1001", "2@1002"]);
+    machine.apply([topic(3)]).await.unwrap();
+    assert_eq!(told(&machine), ["0@1000", "1@1001", "2@1002", "3@1003"]);
+    machine.apply([topic(4)]).await.unwrap();
+    assert_eq!(told(&machine), ["1@1001", "2@1002", "3@1003", "4@1004"]);
+
+    // One that was away for long gets the snapshot, and with it what happened meanwhile.
+    let other_dir = fresh(10);
+    let mut other = open(&other_dir);
+    let mut receiving = other.begin_receiving_snapshot().await.unwrap();
+    *receiving = *snapshot.snapshot;
+    other
+        .install_snapshot(&snapshot.meta, receiving)
+        .await
+        .unwrap();
+    other.apply([topic(3), topic(4)]).await.unwrap();
+    assert_eq!(told(&other), told(&machine));
+    drop(other);
+    other_dir.crash();
+    let other = open(&other_dir);
+    assert_eq!(told(&other), ["0@1000", "1@1001", "2@1002"]);
 }

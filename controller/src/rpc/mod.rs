@@ -20,8 +20,8 @@ use kuorum_metadata::control::Command;
 use kuorum_metadata::rpc::{
     AllocateProducerIdsRequest, AlterPartitionRequest, AssignDirectoriesRequest, HeartbeatRequest,
     PATH_ALTER_PARTITION, PATH_ASSIGN_DIRECTORIES, PATH_COMMAND, PATH_FEED, PATH_GOODBYE,
-    PATH_HEARTBEAT, PATH_PRODUCER_IDS, PATH_REGISTER, PATH_SESSION, RegisterRequest, Reply,
-    RpcError, SessionRequest,
+    PATH_HEARTBEAT, PATH_PRODUCER_IDS, PATH_REGISTER, PATH_REPORT_EVENTS, PATH_SESSION,
+    RegisterRequest, Reply, ReportEventsRequest, RpcError, SessionRequest,
 };
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_transport::Clock;
@@ -59,6 +59,7 @@ pub fn router(rpc: Rpc, relayed: Router) -> Router {
         .route(PATH_GOODBYE, post(goodbye))
         .route(PATH_ALTER_PARTITION, post(alter_partition))
         .route(PATH_ASSIGN_DIRECTORIES, post(assign_directories))
+        .route(PATH_REPORT_EVENTS, post(report_events))
         .route(PATH_PRODUCER_IDS, post(allocate_producer_ids))
         .route(PATH_COMMAND, post(command))
         .layer(DefaultBodyLimit::max(BODY_BYTES));
@@ -159,6 +160,13 @@ async fn assign_directories(
     Payload(request): Payload<AssignDirectoriesRequest>,
 ) -> Response {
     reply(rpc.active.assign_directories(request).await)
+}
+
+async fn report_events(
+    State(rpc): State<Rpc>,
+    Payload(request): Payload<ReportEventsRequest>,
+) -> Response {
+    reply(rpc.active.report_events(request).await)
 }
 
 async fn allocate_producer_ids(

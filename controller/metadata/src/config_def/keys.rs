@@ -227,6 +227,7 @@ pub static KEYS: &[ConfigKey] = &[
     key("quorum.install.snapshot.timeout.ms", Controller, int(1), Is("5000"), "How long sending one piece of a snapshot may take (ours)."),
     key("metadata.log.max.records.between.snapshots", Controller, long(1), Is("10000"), "After how many entries a snapshot is written (ours)."),
     key("metadata.log.kept.after.snapshot", Controller, long(0), Is("5000"), "How many entries stay in the log below a snapshot, for those a little behind (ours)."),
+    key("metadata.events.max.count", Controller, long(1), Is("20000"), "How many events are kept, the newest ones; at most 16 MiB of them (ours)."),
     key("auto.leader.rebalance.enable", Controller, Boolean, Is("true"), "Whether leadership goes back to preferred leaders by itself."),
     key("leader.imbalance.check.interval.seconds", Controller, long(1), Is("300"), "How often that is looked at."),
 ];

@@ -352,6 +352,7 @@ pub struct ControllerConfig {
     pub quorum_install_snapshot_timeout: Duration,
     pub max_records_between_snapshots: u64,
     pub records_kept_after_snapshot: u64,
+    pub max_events: usize,
     pub auto_leader_rebalance_enable: bool,
     pub leader_imbalance_check_interval: Duration,
     /// What the file itself says, by key, for descriptions.
@@ -379,6 +380,7 @@ impl ControllerConfig {
             max_records_between_snapshots: values
                 .number("metadata.log.max.records.between.snapshots"),
             records_kept_after_snapshot: values.number("metadata.log.kept.after.snapshot"),
+            max_events: values.number("metadata.events.max.count"),
             auto_leader_rebalance_enable: values.flag("auto.leader.rebalance.enable"),
             leader_imbalance_check_interval: Duration::from_secs(
                 values.number("leader.imbalance.check.interval.seconds"),
