@@ -86,7 +86,7 @@ impl EventReports {
     }
 
     /// The oldest that wait, which go on waiting.
-    fn oldest(&self) -> Vec<ReportedEvent> {
+    pub(crate) fn oldest(&self) -> Vec<ReportedEvent> {
         let queue = self.queue.lock();
         let oldest = queue.waiting.iter().take(REPORTED_EVENTS_MOST);
         oldest.cloned().collect()

@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use kuorum_metadata::control::reassignment;
-use kuorum_metadata::record::ConfigResource;
 use kuorum_metadata::record::{BrokerEventKind, ConfigResource};
 use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId, Offset, PartitionIndex, TopicId};
@@ -1046,14 +1045,15 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
 mod tests {
     use kuorum_metadata::MetadataImage;
     use kuorum_metadata::record::{
-        LeaderRecoveryState, MetadataRecord, PartitionRecord, RegisterBroker,
+        BrokerEventKind, LeaderRecoveryState, MetadataRecord, PartitionRecord, RegisterBroker,
     };
     use kuorum_protocol::{
-        BrokerId, DirectoryId, IncarnationId, LeaderEpoch, PartitionEpoch, TopicId,
+        BrokerId, DirectoryId, IncarnationId, LeaderEpoch, Offset, PartitionEpoch, TopicId,
     };
     use uuid::Uuid;
 
-    use super::{assignment, in_parallel};
+    use super::{assignment, event_of, in_parallel};
+    use crate::partition::Truncation;
     use crate::testing::{Desk, Topic, topic_id};
 
     fn directory(number: u128) -> DirectoryId {
@@ -1154,9 +1154,39 @@ mod tests {
         assert!(desk.rooms.replicas.is_empty());
     }
 
+    #[tokio::test]
+    async fn a_cut_is_reported() {
+        let desk = Desk::with(&[Topic::default()]).await;
+        let hosted = desk.rooms.replicas.get(topic_id("orders"), 0).unwrap();
+        let reports = &desk.rooms.replicas.tools.reports;
+        assert!(reports.oldest().is_empty());
+        hosted.with(|_, effects| {
+            effects.truncated = Some(Truncation {
+                from: Offset(9),
+                to: Offset(4),
+                epoch: None,
+                leader_epoch: LeaderEpoch(2),
+                unclean: false,
+            });
+        });
+        let waiting = reports.oldest();
+        assert_eq!(waiting.len(), 1);
+        assert_eq!(
+            (waiting[0].number, waiting[0].topic_id),
+            (1, topic_id("orders"))
+        );
+        assert!(matches!(
+            waiting[0].what,
+            BrokerEventKind::ReplicaTruncated {
+                from: Offset(9),
+                to: Offset(4),
+                ..
+            }
+        ));
+    }
+
     #[test]
     fn what_is_remembered_of_a_cut() {
-        use kuorum_protocol::LeaderEpoch;
         let cut = |from, to| Truncation {
             from: Offset(from),
             to: Offset(to),
