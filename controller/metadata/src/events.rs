@@ -665,6 +665,7 @@ impl Derivation {
                         push(*broker_id, cause, EventKind::BrokerFenced { broker_epoch });
                     }
                     (Some(false), true) => {
+                        let cause = "heard from, and caught up with the metadata log";
                         push(
                             *broker_id,
                             cause,
@@ -869,8 +870,8 @@ impl EventKind {
                 offline, online, ..
             } => write!(
                 f,
-                "{} log directories offline, {} left",
-                offline.len(),
+                "{} offline, {} left",
+                Counted(offline.len(), "log directory", "log directories"),
                 online.len()
             ),
             Self::TopicCreated {
@@ -879,9 +880,15 @@ impl EventKind {
                 ..
             } => write!(
                 f,
-                "created, {partitions} partitions, {replication_factor} replicas each"
+                "created, {}, {} each",
+                Counted(*partitions, "partition", "partitions"),
+                Counted(*replication_factor, "replica", "replicas")
             ),
-            Self::TopicDeleted { partitions } => write!(f, "deleted, {partitions} partitions"),
+            Self::TopicDeleted { partitions } => write!(
+                f,
+                "deleted, {}",
+                Counted(*partitions, "partition", "partitions")
+            ),
             Self::PartitionsAdded {
                 partitions,
                 previous_partitions,
@@ -971,6 +978,18 @@ impl EventKind {
                 "broker {broker} began anew at {to}, its log had ended at {from}"
             ),
             Self::Gap { missing } => write!(f, "{missing} more events are not listed"),
+        }
+    }
+}
+
+/// `1 partition`, `2 partitions`.
+struct Counted(usize, &'static str, &'static str);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => write!(f, "1 {}", self.1),
+            count => write!(f, "{count} {}", self.2),
         }
     }
 }

@@ -61,7 +61,7 @@ fn a_story_and_what_is_told_of_it() {
             },
             &[
                 "broker_registered | broker 1: registered in epoch 9 | broker restarted",
-                "broker_unfenced | broker 1: unfenced | broker unfenced",
+                "broker_unfenced | broker 1: unfenced | heard from, and caught up with the metadata log",
             ],
         ),
         (
@@ -72,7 +72,7 @@ fn a_story_and_what_is_told_of_it() {
                 world.send(&heartbeat).unwrap();
             },
             &[
-                "log_directories_offline | broker 1: 1 log directories offline, 0 left | log directory offline",
+                "log_directories_offline | broker 1: 1 log directory offline, 0 left | log directory offline",
             ],
         ),
         (
