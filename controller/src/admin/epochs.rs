@@ -238,6 +238,15 @@ mod tests {
         }
     }
 
+    /// What it is, the events at hand, the partition now, what the leader says, and what is told.
+    type Row<'a> = (
+        &'a str,
+        &'a [Event],
+        PartitionImage,
+        Option<EpochReport>,
+        &'a [&'a str],
+    );
+
     #[test]
     fn rows() {
         let story = [
@@ -246,7 +255,7 @@ mod tests {
             led(3, 2, None, Some(2)),
             led(4, 3, Some(3), None),
         ];
-        let rows: [(&str, &[Event], PartitionImage, Option<EpochReport>, &[&str]); 5] = [
+        let rows: [Row<'_>; 5] = [
             (
                 "nothing but its creation",
                 &story[..1],

@@ -527,7 +527,8 @@ fn a_report_with_anything_wrong_in_it_is_refused_whole() {
     world.topic("a", "1");
     let many = vec![(1, truncated(2, 1, false)); REPORTED_EVENTS_MOST + 1];
     type Spoil = fn(&mut ReportEventsRequest);
-    let rows: [(&str, &[(u64, BrokerEventKind)], Spoil, ErrorCode, &str); 7] = [
+    type Events<'a> = &'a [(u64, BrokerEventKind)];
+    let rows: [(&str, Events<'_>, Spoil, ErrorCode, &str); 7] = [
         (
             "another incarnation",
             &[(1, truncated(2, 1, false))],
