@@ -44,6 +44,9 @@ pub trait Dir: Clone + Send + Sync + Debug + 'static {
     fn remove_all(&self, name: &str) -> io::Result<()>;
     /// Renames a file or directory, replacing a file called `to`; durable after `sync`.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Gives a file a second name, `as_name` in the directory `to`: the same bytes under both, until one of them is removed.
+    /// The name is durable after `to.sync`. Not every file system can.
+    fn link(&self, name: &str, to: &Self, as_name: &str) -> io::Result<()>;
     /// Makes the names in this directory durable.
     fn sync(&self) -> io::Result<()>;
     /// Makes this directory's own name durable.
@@ -188,6 +191,10 @@ impl Dir for RealDir {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn link(&self, name: &str, to: &Self, as_name: &str) -> io::Result<()> {
+        fs::hard_link(self.path.join(name), to.path.join(as_name))
     }
 
     fn sync(&self) -> io::Result<()> {

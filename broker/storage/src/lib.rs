@@ -16,6 +16,7 @@ mod offset_index;
 pub mod producer_state;
 pub mod recovery;
 mod retention;
+pub mod salvage;
 mod scan;
 mod segment;
 mod segments;

@@ -20,6 +20,7 @@ use crate::log_dirs::DirHealth;
 use crate::producer_state::{ProducerStates, Verdict};
 use crate::recovery::{self, Floor, Recovery};
 use crate::retention::{self, Candidate};
+use crate::salvage::{self, Aside, Bounds, Cause, Source};
 use crate::segment::{SNAPSHOT, Segment, SegmentError, file_name};
 use crate::segments::Segments;
 
@@ -838,6 +839,42 @@ impl<D: Dir> Log<D> {
         self.epochs_dirty |= self.epochs.truncate_from_end(end);
         self.load_producers(end)?;
         Ok(end)
+    }
+
+    /// Sets aside everything from the batch that holds `from` on, or from the start if `from` lies below it, before it is cut
+    /// away: durable when it returns. `None` if nothing is there to be cut. The log does not change. What goes wrong with the
+    /// copy is told in the outcome and is no error: a cut must not fail for it.
+    ///
+    /// # Errors
+    /// `Corrupt` if the place to cut cannot be found; `Storage` if the log's own bytes cannot be made durable.
+    pub fn set_aside(
+        &mut self,
+        from: Offset,
+        cause: &Cause<'_>,
+        into: &D,
+        bounds: Bounds<'_>,
+    ) -> Result<Option<Aside>, LogError> {
+        self.usable()?;
+        let end = self.end_offset();
+        if from >= end || self.start >= end {
+            return Ok(None);
+        }
+        let boundary = self.boundary(from.max(self.start));
+        let first = boundary
+            .map_err(|error| self.fail_segment("set aside", error))?
+            .max(self.start);
+        // A name may lead to the bytes of another file by the time the power is back; bytes that were synced are there.
+        let unflushed = self.segments.from(first.max(self.flushed)).iter();
+        let synced: io::Result<()> = unflushed.map(|segment| segment.log.sync_data()).collect();
+        synced.map_err(|cause| self.fail("set aside", cause))?;
+        let source = Source {
+            dir: &self.dir,
+            segments: self.segments.from(first),
+            epochs: &self.epochs,
+            first,
+            end,
+        };
+        Ok(Some(salvage::set_aside(&source, cause, into, bounds)))
     }
 
     /// Where the batch that holds `offset` begins.

@@ -21,6 +21,7 @@ use crate::error::{LogError, StorageFailure};
 use crate::log::{Known, Log};
 use crate::meta_properties::{META_PROPERTIES, MetaProperties, id_from_text, id_to_text};
 use crate::recovery::Recovery;
+use crate::salvage::SALVAGE;
 
 /// The lock that a running process holds.
 const LOCK: &str = ".lock";
@@ -235,6 +236,16 @@ impl<D: Dir> LogDirs<D> {
         self.directories
             .iter()
             .map(|directory| (directory.id, directory.health.check().is_ok()))
+            .collect()
+    }
+
+    /// Where each working directory keeps what was set aside before a cut (see [`crate::salvage`]), whether it exists yet or
+    /// not.
+    pub fn salvage_dirs(&self) -> Vec<(DirectoryId, D)> {
+        self.directories
+            .iter()
+            .filter(|directory| directory.health.check().is_ok())
+            .map(|directory| (directory.id, directory.dir.subdirectory(SALVAGE)))
             .collect()
     }
 

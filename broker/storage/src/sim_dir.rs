@@ -497,6 +497,23 @@ impl Dir for SimDir {
         Ok(())
     }
 
+    fn link(&self, name: &str, to: &Self, as_name: &str) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        let node = *disk
+            .dir(&self.path)?
+            .live
+            .get(name)
+            .ok_or_else(|| not_found(name))?;
+        disk.change()?;
+        let dir = disk.dir(&to.path)?;
+        if dir.live.contains_key(as_name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        dir.live.insert(as_name.to_owned(), node);
+        dir.pending.push(NameChange::Link(as_name.to_owned(), node));
+        Ok(())
+    }
+
     fn sync(&self) -> io::Result<()> {
         let mut disk = self.disk.lock();
         disk.sync_allowed()?;

@@ -68,6 +68,17 @@ fn conformance<D: Dir>(root: &D) {
     dir.remove_all("c").unwrap();
     assert!(dir.list().unwrap().is_empty());
 
+    let aside = dir.subdirectory("aside");
+    aside.create().unwrap();
+    write_atomically(&dir, "f", b"both").unwrap();
+    dir.link("f", &aside, "g").unwrap();
+    let taken = dir.link("f", &aside, "g").unwrap_err().kind();
+    assert_eq!(taken, io::ErrorKind::AlreadyExists);
+    dir.remove("f").unwrap();
+    let gone = dir.link("f", &aside, "h").unwrap_err().kind();
+    assert_eq!(gone, io::ErrorKind::NotFound);
+    assert_eq!(aside.read_file("g").unwrap().unwrap(), b"both");
+
     let lock = dir.lock(".lock").unwrap().unwrap();
     assert!(dir.lock(".lock").unwrap().is_none(), "held");
     drop(lock);
