@@ -46,6 +46,7 @@ use crate::metrics::Metrics;
 use crate::producer_ids::ProducerIds;
 use crate::replica_fetcher::{FetchLimits, Fetchers};
 use crate::replica_manager::{Opened, ReplicaManager, Tools};
+use crate::salvage::{Salvage, SalvageLimits};
 
 /// The file that says whose a directory is.
 const META_PROPERTIES: &str = "meta.properties";
@@ -412,6 +413,14 @@ fn open_rooms(
     let placements = Arc::new(Placements::default());
     let metrics = Arc::new(Metrics::new());
     let reports = Arc::new(EventReports::new(metrics.events_dropped.clone()));
+    let salvage = Salvage::open(
+        &log_dirs,
+        SalvageLimits {
+            total_bytes: config.salvage_max_bytes,
+            copy_max: config.salvage_copy_max,
+        },
+        clock.clone(),
+    );
     let replicas = ReplicaManager::new(Tools {
         clock: clock.clone(),
         metrics: Arc::clone(&metrics),
@@ -422,6 +431,7 @@ fn open_rooms(
         placements: Arc::clone(&placements),
         reports: Arc::clone(&reports),
         fetchers: Arc::clone(&fetchers),
+        salvage: Arc::clone(&salvage),
         replica_lag_time_max: config.replica_lag_time_max,
     });
     tasks.spawn(
@@ -474,6 +484,14 @@ fn open_rooms(
         ),
     );
     tasks.spawn(
+        "keeper of what was salvaged",
+        Arc::clone(&salvage).run(
+            Arc::clone(&metadata),
+            config.log_retention_check_interval,
+            stop.clone(),
+        ),
+    );
+    tasks.spawn(
         "watch over failed disks",
         Arc::clone(&replicas).watch_failures(stop.clone()),
     );
@@ -492,6 +510,7 @@ fn open_rooms(
         sessions: FetchSessions::new(config.fetch_session_slots),
         topic_limits: TopicLimits::default(),
         metrics,
+        salvage,
         authorizer: Authorizer,
     }))
 }

@@ -14,6 +14,7 @@ use crate::handlers::log::limits::TopicLimits;
 use crate::metrics::Metrics;
 use crate::producer_ids::ProducerIds;
 use crate::replica_manager::ReplicaManager;
+use crate::salvage::Salvage;
 
 /// The listener for Kafka clients.
 pub const CLIENT: &str = "CLIENT";
@@ -38,6 +39,7 @@ pub struct Rooms {
     pub sessions: FetchSessions,
     pub topic_limits: TopicLimits,
     pub metrics: Arc<Metrics>,
+    pub salvage: Arc<Salvage>,
     pub authorizer: Authorizer,
 }
 

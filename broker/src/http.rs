@@ -1,5 +1,5 @@
 //! The broker's HTTP listener: whether it lives, whether it serves, its numbers, and what controllers ask about partitions.
-//! Law: reads only; a scrape is cheap; there are no secrets here.
+//! Law: reads only, but for what [`crate::salvage::http`] may delete; a scrape is cheap; there are no secrets here.
 
 use std::future::IntoFuture;
 use std::sync::Weak;
@@ -47,6 +47,7 @@ pub fn router(rooms: Weak<Rooms>) -> Router {
         .route("/metrics", get(metrics))
         .route("/internal/v1/partitions", get(partitions))
         .route("/internal/v1/epochs", get(epochs))
+        .merge(crate::salvage::http::routes())
         .with_state(rooms)
 }
 

@@ -19,6 +19,7 @@ pub mod producer_ids;
 pub mod replica_fetcher;
 pub mod replica_manager;
 pub mod throttle;
+pub mod salvage;
 pub mod topic_settings;
 
 pub mod cluster;

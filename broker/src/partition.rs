@@ -4,6 +4,7 @@
 
 mod effects;
 mod error;
+mod salvager;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use kuorum_storage::{
 
 pub use effects::{Effects, ProduceToken, Truncation};
 pub use error::{LeaderHint, ProduceError, ReadError};
+pub use salvager::{Salvager, Stopwatch};
 
 /// Which replica this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,10 @@ pub struct Partition<D: Dir, T = ProduceToken> {
     next_proposal: u64,
     /// Since when something is unflushed, for `flush.ms`.
     dirty_since: Option<Monotonic>,
+    /// Where what an unclean election makes this replica cut off is set aside; `None` to set nothing aside.
+    salvager: Option<Salvager<D>>,
+    /// `salvage.enable`.
+    salvages: bool,
     /// The log as it was before it failed: a log that failed half-way through a cut has nothing sound to say.
     last_words: Option<LogView>,
 }
@@ -221,8 +227,17 @@ impl<D: Dir, T> Partition<D, T> {
             generation: 0,
             next_proposal: 1,
             dirty_since: None,
+            salvager: None,
+            salvages: true,
             last_words: None,
         }
+    }
+
+    /// Sets aside what an unclean election makes this replica cut off.
+    #[must_use]
+    pub fn with_salvager(mut self, salvager: Option<Salvager<D>>) -> Self {
+        self.salvager = salvager;
+        self
     }
 
     /// Which replica this is.
@@ -445,6 +460,11 @@ impl<D: Dir, T> Partition<D, T> {
     /// The log's settings have changed.
     pub fn set_log_config(&mut self, config: LogConfig) {
         self.log.set_config(config);
+    }
+
+    /// `salvage.enable` has changed.
+    pub fn set_salvages(&mut self, salvages: bool) {
+        self.salvages = salvages;
     }
 
     /// Ends whatever this replica was: what waits on an old epoch is told so.
@@ -1062,7 +1082,7 @@ impl<D: Dir, T> Partition<D, T> {
         }
         if !fetched.records.is_empty() {
             let leader_epoch = follower.leader_epoch();
-            match self.append_fetched(fetched, leader_epoch, &view, now) {
+            match self.append_fetched(fetched, leader_epoch, &view, now, fx) {
                 Ok(()) => fx.appended = true,
                 Err(AppendError::Storage(failure)) => {
                     self.last_words = Some(view);
@@ -1114,6 +1134,7 @@ impl<D: Dir, T> Partition<D, T> {
         leader_epoch: LeaderEpoch,
         view: &LogView,
         now: Now,
+        fx: &mut Effects<T>,
     ) -> Result<(), AppendError> {
         let records = &fetched.records;
         match self.log.append_as_follower(records, leader_epoch, now) {
@@ -1125,6 +1146,8 @@ impl<D: Dir, T> Partition<D, T> {
                     LogError::Storage(failure) => AppendError::Storage(failure),
                     _ => AppendError::OutOfSequence { expected, found },
                 };
+                self.set_aside(view.log_start, view.latest_epoch, now, fx)
+                    .map_err(storage)?;
                 self.log.reset_to(found).map_err(storage)?;
                 let appended = self.log.append_as_follower(records, leader_epoch, now);
                 if appended.is_err() {
@@ -1164,11 +1187,16 @@ impl<D: Dir, T> Partition<D, T> {
         }
         let before = self.log_view();
         let (from, epoch) = (before.log_end, before.latest_epoch);
-        let done = match cut {
+        let first_cut = match cut {
             Cut::None => return,
-            Cut::To(end) => self.log.truncate_to(end),
-            Cut::Restart(start) => self.log.reset_to(start).map(|()| start),
+            Cut::To(end) => end,
+            Cut::Restart(_) => before.log_start,
         };
+        let set_aside = self.set_aside(first_cut, epoch, now, fx);
+        let done = set_aside.and_then(|()| match cut {
+            Cut::Restart(start) => self.log.reset_to(start).map(|()| start),
+            _ => self.log.truncate_to(first_cut),
+        });
         let to = match done {
             Ok(to) => to,
             Err(error) => {
@@ -1192,6 +1220,29 @@ impl<D: Dir, T> Partition<D, T> {
         }
         self.ask_for_flush(now, fx);
         fx.fetcher_ready = true;
+    }
+
+    /// Before a cut from `first` on: what was written before the partition's last unclean election is set aside. Committed
+    /// records may be among it, and nobody else may have them. An ordinary cut takes only what was never committed.
+    fn set_aside(
+        &mut self,
+        first: Offset,
+        latest_epoch: Option<LeaderEpoch>,
+        now: Now,
+        fx: &mut Effects<T>,
+    ) -> Result<(), LogError> {
+        let Some(unclean_epoch) = self.known.last_unclean_epoch else {
+            return Ok(());
+        };
+        let Some(salvager) = self.salvager.as_ref().filter(|_| self.salvages) else {
+            return Ok(());
+        };
+        if latest_epoch >= Some(unclean_epoch) {
+            return Ok(());
+        }
+        let aside = salvager.set_aside(&mut self.log, &self.identity, unclean_epoch, first, now)?;
+        fx.set_aside = aside;
+        Ok(())
     }
 
     fn own_end_of(&self, epoch: LeaderEpoch) -> Option<(LeaderEpoch, Offset)> {

@@ -28,6 +28,7 @@ use kuorum_replication::follower::FetchFailure;
 use kuorum_replication::{FollowerStep, Ticket};
 use kuorum_transport::{Backoff, CallError, Clock, Connection};
 use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -74,7 +75,7 @@ pub struct Fetchers {
     clock: Clock,
     membership: Arc<Membership>,
     limits: FetchLimits,
-    runtime: tokio::runtime::Handle,
+    runtime: Handle,
     tasks: TaskTracker,
     stop: CancellationToken,
     state: Mutex<State>,
@@ -104,7 +105,7 @@ impl Fetchers {
         clock: Clock,
         membership: Arc<Membership>,
         limits: FetchLimits,
-        runtime: tokio::runtime::Handle,
+        runtime: Handle,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -613,7 +614,13 @@ impl LeaderFetcher {
         if let Some(limit) = hosted.fetching_limit() {
             limit.charge(fetched.records.len(), now.monotonic);
         }
-        hosted.with(|partition, effects| partition.on_fetched(ticket, &fetched, now, effects));
+        let act = || {
+            hosted.with(|partition, effects| partition.on_fetched(ticket, &fetched, now, effects));
+        };
+        match fetched.diverging {
+            Some(_) => with_patience(act),
+            None => act(),
+        }
     }
 
     fn take_epochs(&self, asked: &[Asked], response: &OffsetForLeaderEpochResponse) {
@@ -640,8 +647,11 @@ impl LeaderFetcher {
             }
             let answer = (end.end_offset >= 0)
                 .then_some((LeaderEpoch(end.leader_epoch), Offset(end.end_offset)));
-            one.hosted
-                .with(|partition, effects| partition.on_epoch_end(&ticket, answer, now, effects));
+            with_patience(|| {
+                one.hosted.with(|partition, effects| {
+                    partition.on_epoch_end(&ticket, answer, now, effects);
+                });
+            });
         }
     }
 
@@ -713,4 +723,11 @@ async fn wait(until: Option<Instant>) {
 
 fn bounded(bytes: usize) -> i32 {
     i32::try_from(bytes).unwrap_or(i32::MAX)
+}
+/// Runs what may cut a log, and before that set aside what it cuts: others must not wait for this thread meanwhile.
+fn with_patience<R>(work: impl FnOnce() -> R) -> R {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }

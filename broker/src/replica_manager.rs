@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::partition::{Effects, Identity, Partition, Truncation};
 use crate::replica_fetcher::Fetchers;
 use crate::throttle::{RateLimit, Throttle};
+use crate::salvage::Salvage;
 use crate::topic_settings::TopicSettings;
 
 /// Logs that are opened or made at the same time.
@@ -74,6 +75,7 @@ struct Hands {
     proposals: Arc<IsrProposals>,
     throttle: Throttle,
     reports: Arc<EventReports>,
+    salvage: Arc<Salvage>,
     failures: mpsc::UnboundedSender<(DirectoryId, StorageFailure)>,
 }
 
@@ -179,6 +181,7 @@ impl Hosted {
             fetcher_ready,
             role_changed,
             truncated,
+            set_aside,
             misfit,
             storage_failed,
         } = effects;
@@ -200,6 +203,11 @@ impl Hosted {
         }
         if let Some(proposal) = propose_isr {
             self.hands.proposals.push(self, proposal);
+        }
+        if let Some(aside) = set_aside {
+            self.hands
+                .salvage
+                .was_set_aside(&self.topic, self.index, aside);
         }
         if let Some(cut) = truncated {
             self.report_cut(&cut);
@@ -291,6 +299,7 @@ pub struct Tools {
     pub placements: Arc<Placements>,
     pub reports: Arc<EventReports>,
     pub fetchers: Arc<Fetchers>,
+    pub salvage: Arc<Salvage>,
     /// `replica.lag.time.max.ms`.
     pub replica_lag_time_max: Duration,
 }
@@ -329,6 +338,7 @@ impl ReplicaManager {
             proposals: Arc::clone(&tools.proposals),
             throttle: Throttle::default(),
             reports: Arc::clone(&tools.reports),
+            salvage: Arc::clone(&tools.salvage),
             failures,
         });
         Arc::new(Self {
@@ -466,6 +476,9 @@ impl ReplicaManager {
                    high_watermark = found.known.high_watermark.0, "a log ends before its high watermark");
             intact = false;
         }
+        self.tools
+            .salvage
+            .forget_uncut(found.directory, topic_id, found.partition, &log);
         self.host(
             &found.topic,
             topic_id,
@@ -498,12 +511,10 @@ impl ReplicaManager {
             topic_id,
             index,
             directory,
-            state: Mutex::new(Partition::new(
-                identity,
-                log,
-                Default::default(),
-                high_watermark,
-            )),
+            state: Mutex::new(
+                Partition::new(identity, log, Default::default(), high_watermark)
+                    .with_salvager(self.tools.salvage.salvager(directory)),
+            ),
             parked: Mutex::new(Vec::new()),
             fetcher: Mutex::new(None),
             flush: OnceLock::new(),
@@ -652,7 +663,8 @@ impl ReplicaManager {
                 Ok((directory, log)) => {
                     let hosted = self.host(topic, key.0, key.1, directory, log, Offset::ZERO);
                     hosted.with(|partition, effects| {
-                        partition.set_terms(settings.terms, now, effects)
+                        partition.set_salvages(settings.salvages);
+                        partition.set_terms(settings.terms, now, effects);
                     });
                     made.fetch_add(1, Ordering::Relaxed);
                 }
@@ -825,6 +837,7 @@ impl ReplicaManager {
             hosted.with(|partition, effects| {
                 partition.set_terms(wanted.terms, now, effects);
                 partition.set_log_config(wanted.log);
+                partition.set_salvages(wanted.salvages);
             });
             if let Some(partition) = image.partition(hosted.topic_id, hosted.index) {
                 hosted.note_throttle(image, partition, self.me);

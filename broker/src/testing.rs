@@ -37,6 +37,7 @@ use crate::metrics::Metrics;
 use crate::producer_ids::ProducerIds;
 use crate::replica_fetcher::{FetchLimits, Fetchers};
 use crate::replica_manager::{ReplicaManager, Tools};
+use crate::salvage::{Salvage, SalvageLimits};
 
 /// The broker under test.
 pub(crate) const ME: BrokerId = BrokerId(1);
@@ -128,6 +129,7 @@ impl Desk {
             stop.clone(),
         ));
         let metrics = Arc::new(Metrics::new());
+        let salvage = Salvage::open(&log_dirs, SalvageLimits::default(), clock.clone());
         let replicas = ReplicaManager::new(Tools {
             clock: clock.clone(),
             metrics: Arc::clone(&metrics),
@@ -138,6 +140,7 @@ impl Desk {
             placements: Arc::new(Placements::default()),
             reports: Arc::new(EventReports::new(metrics.events_dropped.clone())),
             fetchers,
+            salvage: Arc::clone(&salvage),
             replica_lag_time_max: Duration::from_secs(30),
         });
         let rooms = Rooms {
@@ -151,6 +154,7 @@ impl Desk {
             sessions: FetchSessions::new(10),
             topic_limits: TopicLimits::default(),
             metrics,
+            salvage,
             authorizer: Authorizer,
         };
         Self {

@@ -13,6 +13,8 @@ use kuorum_storage::{LogConfig, TimestampType};
 pub struct TopicSettings {
     pub log: LogConfig,
     pub terms: Terms,
+    /// `salvage.enable`.
+    pub salvages: bool,
 }
 
 impl TopicSettings {
@@ -21,6 +23,7 @@ impl TopicSettings {
         let config = image.effective_topic_config(topic);
         Self {
             log: log_config(&config),
+            salvages: config.salvage_enable,
             terms: Terms {
                 min_insync_replicas: config.min_insync_replicas,
                 durability: durability(config.acks_durability),

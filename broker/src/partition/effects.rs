@@ -3,6 +3,7 @@
 
 use kuorum_protocol::{LeaderEpoch, Offset};
 use kuorum_replication::IsrProposal;
+use kuorum_storage::salvage::Aside;
 use kuorum_storage::{AppendError, StorageFailure};
 use tokio::sync::oneshot;
 
@@ -31,6 +32,8 @@ pub struct Effects<T = ProduceToken> {
     pub role_changed: bool,
     /// What was cut off, for the event log.
     pub truncated: Option<Truncation>,
+    /// What became of what was to be cut off and may be wanted back.
+    pub set_aside: Option<Aside>,
     /// What the leader sent did not fit this log, and was not appended; histories are compared again. For the log.
     pub misfit: Option<AppendError>,
     /// The disk failed: the directory is to be taken offline.
@@ -63,6 +66,7 @@ impl<T> Default for Effects<T> {
             fetcher_ready: false,
             role_changed: false,
             truncated: None,
+            set_aside: None,
             misfit: None,
             storage_failed: None,
         }

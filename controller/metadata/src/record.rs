@@ -81,6 +81,26 @@ pub enum MetadataRecord {
     /// Something that happened on a broker and is remembered as an event. Of the image it changes only how far the broker's
     /// reports have come.
     BrokerEvent(BrokerEvent),
+    /// A salvaged item is being replayed into a topic, by a producer id that is kept for this pair alone. Written again as
+    /// the replay goes on.
+    SalvageReplay {
+        /// The item's id.
+        item: String,
+        /// The topic it goes into.
+        target: TopicId,
+        partition: PartitionIndex,
+        producer_id: ProducerId,
+        /// So many records are known to be in the target.
+        acknowledged: u64,
+    },
+    /// A replay is over: whoever asks for it again gets this result.
+    SalvageReplayed {
+        item: String,
+        target: TopicId,
+        /// How many records were replayed.
+        records: u64,
+        at: Timestamp,
+    },
 }
 
 /// What a configuration value belongs to.

@@ -256,6 +256,10 @@ pub struct BrokerConfig {
     pub controlled_shutdown_enable: bool,
     pub controlled_shutdown_timeout: Duration,
     pub log_retention_check_interval: Duration,
+    /// How much is kept set aside in all.
+    pub salvage_max_bytes: u64,
+    /// How long a cut waits for the copying of what it cuts.
+    pub salvage_copy_max: Duration,
     pub producer_id_expiration: Duration,
     /// What the file itself says, by key, for DescribeConfigs.
     pub given: BTreeMap<String, String>,
@@ -320,6 +324,8 @@ impl BrokerConfig {
             controlled_shutdown_enable: values.flag("controlled.shutdown.enable"),
             controlled_shutdown_timeout: values.millis("controlled.shutdown.timeout.ms"),
             log_retention_check_interval: values.millis("log.retention.check.interval.ms"),
+            salvage_max_bytes: values.number("salvage.max.bytes"),
+            salvage_copy_max: values.millis("salvage.copy.max.ms"),
             producer_id_expiration: values.millis("producer.id.expiration.ms"),
             given: values.given,
         })

@@ -64,6 +64,11 @@ pub struct TopicConfig {
     pub retention_bytes: Option<i64>,
     /// `None` for ever.
     pub retention_ms: Option<i64>,
+    pub salvage_enable: bool,
+    /// `None` for no limit.
+    pub salvage_retention_bytes: Option<i64>,
+    /// `None` for ever.
+    pub salvage_retention_ms: Option<i64>,
     pub segment_bytes: i32,
     pub segment_index_bytes: i32,
     pub segment_jitter_ms: i64,
@@ -116,6 +121,10 @@ impl TopicConfig {
             preallocate: flag("preallocate"),
             retention_bytes: Some(long("retention.bytes")).filter(|limit| *limit >= 0),
             retention_ms: Some(long("retention.ms")).filter(|limit| *limit >= 0),
+            salvage_enable: flag("salvage.enable"),
+            salvage_retention_bytes: Some(long("salvage.retention.bytes"))
+                .filter(|limit| *limit >= 0),
+            salvage_retention_ms: Some(long("salvage.retention.ms")).filter(|limit| *limit >= 0),
             segment_bytes: int("segment.bytes"),
             segment_index_bytes: int("segment.index.bytes"),
             segment_jitter_ms: long("segment.jitter.ms"),

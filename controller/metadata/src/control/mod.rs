@@ -17,6 +17,7 @@ pub mod placement;
 pub mod producer_ids;
 pub mod reassignment;
 pub mod reports;
+pub mod salvage;
 pub mod tick;
 pub mod topics;
 

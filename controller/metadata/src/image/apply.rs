@@ -5,9 +5,12 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use kuorum_protocol::{BrokerEpoch, ControllerEpoch};
+use kuorum_protocol::{BrokerEpoch, ControllerEpoch, TopicId};
 
-use super::{BrokerImage, MetadataImage, PartitionImage, ProducerIdsImage, TopicImage};
+use super::{
+    BrokerImage, MetadataImage, PartitionImage, ProducerIdsImage, SalvageReplayImage,
+    SalvageReplayedImage, TopicImage,
+};
 use crate::delta::MetadataDelta;
 use crate::record::{
     BrokerEvent, ConfigResource, MetadataRecord, PartitionChange, PartitionRecord, RecordBatch,
@@ -127,6 +130,7 @@ impl MetadataImage {
                 if self.configs.remove(&resource).is_some() {
                     delta.configs_changed.insert(resource);
                 }
+                self.forget_replays_into(*topic_id);
                 delta.forget_topic(*topic_id, topic);
             }
             MetadataRecord::Partition(partition) => {
@@ -184,6 +188,51 @@ impl MetadataImage {
                     Arc::make_mut(broker).last_report = event.number;
                 }
             }
+            MetadataRecord::SalvageReplay {
+                item,
+                target,
+                partition,
+                producer_id,
+                acknowledged,
+            } => {
+                if !self.topics.contains_key(target) {
+                    return;
+                }
+                let replay = SalvageReplayImage {
+                    partition: *partition,
+                    producer_id: *producer_id,
+                    acknowledged: *acknowledged,
+                    replayed: None,
+                };
+                self.salvage_replays.insert((item.clone(), *target), replay);
+            }
+            MetadataRecord::SalvageReplayed {
+                item,
+                target,
+                records,
+                at,
+            } => {
+                if let Some(replay) = self.salvage_replays.get_mut(&(item.clone(), *target)) {
+                    replay.acknowledged = *records;
+                    replay.replayed = Some(SalvageReplayedImage {
+                        records: *records,
+                        at: *at,
+                    });
+                }
+            }
+        }
+    }
+
+    /// A topic that is gone holds nothing that was replayed into it.
+    fn forget_replays_into(&mut self, topic_id: TopicId) {
+        let gone: Vec<(String, TopicId)> = self
+            .salvage_replays
+            .keys()
+            .filter(|(_, target)| *target == topic_id)
+            .cloned()
+            .collect();
+        for key in gone {
+            self.salvage_replays.remove(&key);
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use kuorum_protocol::{
     BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, IncarnationId, LeaderEpoch,
-    PartitionEpoch, PartitionIndex, ProducerId, TopicId,
+    PartitionEpoch, PartitionIndex, ProducerId, Timestamp, TopicId,
 };
 
 pub use apply::Applied;
@@ -35,6 +35,8 @@ pub struct MetadataImage {
     pub(crate) topic_ids: OrdMap<String, TopicId>,
     pub(crate) configs: OrdMap<ConfigResource, OrdMap<String, String>>,
     pub(crate) producer_ids: Option<ProducerIdsImage>,
+    /// By item and target.
+    pub(crate) salvage_replays: OrdMap<(String, TopicId), SalvageReplayImage>,
 }
 
 /// A registered broker.
@@ -98,6 +100,25 @@ pub struct ProducerIdsImage {
     pub next: ProducerId,
 }
 
+/// The replay of a salvaged item into a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SalvageReplayImage {
+    pub partition: PartitionIndex,
+    /// Who writes; its sequence is the record's index.
+    pub producer_id: ProducerId,
+    /// So many records are known to be in the target.
+    pub acknowledged: u64,
+    /// How it ended, if it has.
+    pub replayed: Option<SalvageReplayedImage>,
+}
+
+/// The end of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SalvageReplayedImage {
+    pub records: u64,
+    pub at: Timestamp,
+}
+
 impl Default for MetadataImage {
     fn default() -> Self {
         Self {
@@ -110,6 +131,7 @@ impl Default for MetadataImage {
             topic_ids: OrdMap::new(),
             configs: OrdMap::new(),
             producer_ids: None,
+            salvage_replays: OrdMap::new(),
         }
     }
 }
@@ -192,6 +214,24 @@ impl MetadataImage {
                 .iter()
                 .map(move |(index, partition)| (topic, *index, partition))
         })
+    }
+
+    /// The replay of a salvaged item into a topic, if there ever was one.
+    pub fn salvage_replay(&self, item: &str, target: TopicId) -> Option<SalvageReplayImage> {
+        self.salvage_replays
+            .get(&(item.to_owned(), target))
+            .copied()
+    }
+
+    /// Every replay of an item, by target.
+    pub fn salvage_replays(
+        &self,
+        item: &str,
+    ) -> impl Iterator<Item = (TopicId, SalvageReplayImage)> {
+        self.salvage_replays
+            .range((item.to_owned(), TopicId::ZERO)..)
+            .take_while(move |((of, _), _)| of == item)
+            .map(|((_, target), replay)| (*target, *replay))
     }
 
     /// The last block of producer ids that was handed out.

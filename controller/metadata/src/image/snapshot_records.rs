@@ -55,6 +55,23 @@ impl MetadataImage {
                 next_producer_id: ids.next,
             });
         }
+        for ((item, target), replay) in &self.salvage_replays {
+            records.push(MetadataRecord::SalvageReplay {
+                item: item.clone(),
+                target: *target,
+                partition: replay.partition,
+                producer_id: replay.producer_id,
+                acknowledged: replay.acknowledged,
+            });
+            if let Some(replayed) = replay.replayed {
+                records.push(MetadataRecord::SalvageReplayed {
+                    item: item.clone(),
+                    target: *target,
+                    records: replayed.records,
+                    at: replayed.at,
+                });
+            }
+        }
         records
     }
 

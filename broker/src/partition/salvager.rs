@@ -1,0 +1,73 @@
+//! How a replica sets aside what an unclean election makes it cut off.
+//! Law: bounded in bytes and in time; what goes wrong is told and never stops the cut.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kuorum_protocol::{LeaderEpoch, Monotonic, Now, Offset};
+use kuorum_storage::salvage::{Aside, Bounds, Cause};
+use kuorum_storage::{Dir, Log, LogError};
+
+use super::Identity;
+
+/// Reads a monotonic clock while something takes its time.
+#[derive(Clone)]
+pub struct Stopwatch(Arc<dyn Fn() -> Monotonic + Send + Sync>);
+
+impl Stopwatch {
+    /// One that reads this clock.
+    pub fn new(read: impl Fn() -> Monotonic + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl fmt::Debug for Stopwatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stopwatch")
+    }
+}
+
+/// Where things are set aside, and what that may cost.
+#[derive(Clone, Debug)]
+pub struct Salvager<D> {
+    /// The salvage directory beside the log.
+    pub dir: D,
+    /// The largest item, in bytes.
+    pub item_bytes: u64,
+    /// How long copying may take.
+    pub copy_max: Duration,
+    pub stopwatch: Stopwatch,
+}
+
+impl<D: Dir> Salvager<D> {
+    /// Sets aside what `log` holds from `first` on; `None` if that is nothing.
+    ///
+    /// # Errors
+    /// As [`Log::set_aside`].
+    pub(super) fn set_aside(
+        &self,
+        log: &mut Log<D>,
+        identity: &Identity,
+        unclean_epoch: LeaderEpoch,
+        first: Offset,
+        now: Now,
+    ) -> Result<Option<Aside>, LogError> {
+        let words = format!("unclean election of leader epoch {unclean_epoch}");
+        let cause = Cause {
+            topic: &identity.topic,
+            topic_id: identity.topic_id,
+            partition: identity.index,
+            unclean_epoch,
+            words: &words,
+            now: now.wall,
+        };
+        let began = (self.stopwatch.0)();
+        let in_time = || (self.stopwatch.0)().since(began) < self.copy_max;
+        let bounds = Bounds {
+            item_bytes: self.item_bytes,
+            in_time: &in_time,
+        };
+        log.set_aside(first, &cause, &self.dir, bounds)
+    }
+}
