@@ -14,6 +14,7 @@ use kuorum_metadata::control::tick::Ticked;
 use kuorum_metadata::control::{
     self, Command, CommandReply, Decision, Heartbeats, Random, Refusal,
 };
+use kuorum_metadata::image::{SalvageReplayImage, SalvageReplayedImage};
 use kuorum_metadata::rpc::{
     AllocateProducerIdsReply, AllocateProducerIdsRequest, AlterPartitionReply,
     AlterPartitionRequest, AssignDirectoriesRequest, HeartbeatReply, HeartbeatRequest,
@@ -21,7 +22,9 @@ use kuorum_metadata::rpc::{
 };
 use kuorum_metadata::{MetadataDelta, MetadataImage, MetadataRecord, RecordBatch};
 use kuorum_protocol::error_code::ErrorCode;
-use kuorum_protocol::{BrokerId, ControllerEpoch, Monotonic, Now, Timestamp};
+use kuorum_protocol::{
+    BrokerId, ControllerEpoch, Monotonic, Now, PartitionIndex, Timestamp, TopicId,
+};
 use kuorum_transport::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
@@ -615,6 +618,57 @@ impl Active {
     ) -> Result<AllocateProducerIdsReply, RpcError> {
         let decided = self
             .decide(|image, _, _, _| control::producer_ids::allocate(image, &request))
+            .await?;
+        Ok(decided.response)
+    }
+
+    /// Keeps a producer id for the replay of a salvaged item into a topic.
+    ///
+    /// # Errors
+    /// As the decision, or NOT_CONTROLLER.
+    pub async fn reserve_replay(
+        &self,
+        item: &str,
+        target: TopicId,
+        partition: PartitionIndex,
+    ) -> Result<SalvageReplayImage, RpcError> {
+        let decided = self
+            .decide(|image, _, _, _| control::salvage::reserve(image, item, target, partition))
+            .await?;
+        Ok(decided.response)
+    }
+
+    /// Takes note of how far a replay is.
+    ///
+    /// # Errors
+    /// As the decision, or NOT_CONTROLLER.
+    pub async fn acknowledge_replay(
+        &self,
+        item: &str,
+        target: TopicId,
+        acknowledged: u64,
+    ) -> Result<(), RpcError> {
+        self.decide(|image, _, _, _| {
+            control::salvage::acknowledge(image, item, target, acknowledged)
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Takes note that a replay is over; the first note counts.
+    ///
+    /// # Errors
+    /// As the decision, or NOT_CONTROLLER.
+    pub async fn finish_replay(
+        &self,
+        item: &str,
+        target: TopicId,
+        records: u64,
+    ) -> Result<SalvageReplayedImage, RpcError> {
+        let decided = self
+            .decide(|image, _, now, _| {
+                control::salvage::finish(image, item, target, records, now.wall)
+            })
             .await?;
         Ok(decided.response)
     }

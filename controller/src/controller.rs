@@ -18,6 +18,7 @@ use crate::fleet::Fleet;
 use crate::http;
 use crate::identity::{self, Home, IdentityError};
 use crate::quorum::{Failure, Quorum, QuorumConfig, http_client};
+use crate::replay::Replays;
 use crate::rpc::{self, Rpc};
 use crate::ticker;
 
@@ -103,10 +104,12 @@ impl Controller {
             .iter()
             .map(|voter| (voter.id, voter.address.to_string()))
             .collect();
+        let fleet = Fleet::new(client.clone(), clock.clone());
         let admin = Admin {
             active: active.clone(),
             quorum: quorum.clone(),
-            fleet: Fleet::new(client.clone(), clock.clone()),
+            replays: Replays::new(active.clone(), quorum.clone(), fleet.clone(), clock.clone()),
+            fleet,
             client,
             clock: clock.clone(),
             config: Arc::new(config),

@@ -1,6 +1,8 @@
 //! What controllers do not know themselves, asked of the brokers that do.
 //! Law: one request a broker, one second; what is missing is missing, and the answer says which broker did not answer.
 
+mod salvage;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use kuorum_transport::Clock;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+
+pub use salvage::{Held, ProducerReport, SalvageSurvey};
 
 /// How long a broker has to answer.
 const DEADLINE: Duration = Duration::from_secs(1);

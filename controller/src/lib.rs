@@ -9,6 +9,7 @@ pub mod quorum;
 pub mod active;
 pub mod events;
 pub mod feed;
+pub mod replay;
 pub mod ticker;
 
 pub mod admin;

@@ -86,6 +86,15 @@ impl Admin {
         read(self.ask(method, path, Some(body)).await?).await
     }
 
+    /// Reads something that is not JSON.
+    pub(crate) async fn bytes(&self, path: &str) -> Result<Vec<u8>, Failure> {
+        let response = self.ask(Method::GET, path, None::<&()>).await?;
+        let bytes = response.bytes().await.map_err(|error| {
+            Failure::unreachable(format!("the answer broke off: {}", causes(&error)))
+        })?;
+        Ok(bytes.into())
+    }
+
     /// Deletes something.
     pub(crate) async fn delete(&self, path: &str) -> Result<(), Failure> {
         self.ask(Method::DELETE, path, None::<&()>)

@@ -14,6 +14,7 @@ mod format;
 mod output;
 mod produce;
 mod reassignments;
+mod salvage;
 mod status;
 mod time;
 mod topics;
@@ -95,6 +96,9 @@ enum Command {
     Reassignments(reassignments::Reassignments),
     /// Show what happened in the cluster, and follow what happens
     Events(events::Events),
+    /// Show, export, replay and delete what an unclean election made replicas cut off
+    #[command(subcommand)]
+    Salvage(salvage::Salvage),
     /// Show the cluster's health, its controllers and its brokers
     Status(status::Status),
     /// Show the batches of log files on this machine
@@ -140,6 +144,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::ElectLeaders(command) => command.run(&global).await,
         Command::Reassignments(command) => Box::pin(command.run(&global)).await,
         Command::Events(command) => Box::pin(command.run(&global)).await,
+        Command::Salvage(command) => Box::pin(command.run(&global)).await,
         Command::Status(command) => command.run(&global).await,
         Command::DumpLog(command) => command.run(&global),
     }
@@ -185,6 +190,11 @@ mod tests {
             "reassignments cancel --topic payments --partition 0,1",
             "reassignments cancel --all",
             "dump-log data/payments-0 --records",
+            "salvage list -o json",
+            "salvage show a-0-5-150000 --records 3",
+            "salvage export a-0-5-150000 --format jsonl --to -",
+            "salvage replay a-0-5-150000 --target telemetry-logs",
+            "salvage delete a-0-5-150000 --yes",
         ];
         for row in rows {
             let words = std::iter::once("kuorum").chain(row.split_whitespace());

@@ -17,6 +17,38 @@ pub(crate) fn parse(text: &str, now_ms: i64) -> Result<i64, Failure> {
     })
 }
 
+/// Writes a moment, given in milliseconds since 1970: `2026-01-31T12:00:00Z`.
+pub(crate) fn rfc3339(ms: i64) -> String {
+    let (day, second) = (
+        ms.div_euclid(86_400_000),
+        ms.div_euclid(1_000).rem_euclid(86_400),
+    );
+    let (year, month, date) = date_of(day);
+    format!(
+        "{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}Z",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+/// The date that lies so many days after 1970-01-01. Years are counted from March, so that a leap day is a year's last; 146,097
+/// days are 400 years.
+fn date_of(day: i64) -> (i64, i64, i64) {
+    let day = day + 719_468;
+    let (era, day) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * day + 2) / 153;
+    let date = day - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    (year + era * 400 + i64::from(month <= 2), month, date)
+}
+
 fn ago(text: &str, now_ms: i64) -> Option<i64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit_ms: i64 = match unit {
@@ -126,6 +158,20 @@ mod tests {
         ];
         for (text, expected) in rows {
             assert_eq!(parse(text, now).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_moment_is_written_as_it_is_read() {
+        for text in [
+            "1970-01-01T00:00:00Z",
+            "1999-12-31T23:59:59Z",
+            "2000-02-29T12:00:00Z",
+            "2024-02-29T00:00:01Z",
+            "2026-03-01T07:08:09Z",
+            "2100-03-01T00:00:00Z",
+        ] {
+            assert_eq!(rfc3339(parse(text, 0).unwrap()), text);
         }
     }
 }

@@ -11,6 +11,7 @@ mod partition;
 mod problem;
 mod quorum;
 mod reassignment;
+mod salvage;
 mod topic;
 
 pub use broker::{Broker, BrokerState, ListenerAddress};
@@ -27,6 +28,10 @@ pub use quorum::{Quorum, QuorumRole, QuorumVoter};
 pub use reassignment::{
     PartitionAssignment, PlannedReassignment, Reassignment, ReassignmentPage, ReassignmentProgress,
     ReassignmentReport, ReassignmentRequest,
+};
+pub use salvage::{
+    ReplaySalvage, ReplayState, SalvageDeleted, SalvageDetail, SalvageEpoch, SalvageHeader,
+    SalvageItem, SalvagePage, SalvageRecord, SalvageRecords, SalvageReplay,
 };
 pub use topic::{AddPartitions, AddPartitionsReport, CreateTopic, Topic};
 

@@ -17,6 +17,7 @@ mod problem;
 mod quorum;
 mod reassignments;
 mod relay;
+mod salvage;
 mod topics;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use crate::active::Active;
 use crate::fleet::Fleet;
 use crate::quorum::Quorum;
+use crate::replay::Replays;
 
 use problem::{Asked, Refused};
 
@@ -51,6 +53,7 @@ pub struct Admin {
     pub active: Active,
     pub quorum: Quorum,
     pub fleet: Fleet,
+    pub replays: Replays,
     pub client: reqwest::Client,
     pub clock: Clock,
     pub config: Arc<ControllerConfig>,
@@ -116,6 +119,11 @@ fn api(admin: Admin) -> Router<Admin> {
             "/reassignments/{topic}/{partition}",
             delete(reassignments::cancel),
         )
+        .route("/salvage", get(salvage::list))
+        .route("/salvage/{id}", get(salvage::get).delete(salvage::delete))
+        .route("/salvage/{id}/records", get(salvage::records))
+        .route("/salvage/{id}/segment", get(salvage::segment))
+        .route("/salvage/{id}/replay", post(salvage::replay))
         .route("/quorum", get(quorum::get))
         .route("/cluster/health", get(health::get))
         .route(

@@ -30,6 +30,12 @@ use utoipa::OpenApi;
         super::reassignments::list,
         super::reassignments::run,
         super::reassignments::cancel,
+        super::salvage::list,
+        super::salvage::get,
+        super::salvage::records,
+        super::salvage::segment,
+        super::salvage::replay,
+        super::salvage::delete,
         super::quorum::get,
         super::health::get,
     )

@@ -15,18 +15,7 @@ pub(super) fn page<T>(
     key: impl Fn(&T) -> String,
 ) -> Result<Page<T>, Refused> {
     let size = query.page_size.unwrap_or(MAX_PAGE_SIZE);
-    if size == 0 || size > MAX_PAGE_SIZE {
-        return Err(Refused::new(
-            StatusCode::BAD_REQUEST,
-            "INVALID_QUERY",
-            format!("page_size is a number from 1 to {MAX_PAGE_SIZE}, not {size}"),
-        ));
-    }
-    let after = query
-        .page_token
-        .as_deref()
-        .map(|token| read_token(token, list))
-        .transpose()?;
+    let after = after(query, list)?;
     let mut page: Vec<T> = Vec::new();
     let mut more = false;
     for item in items {
@@ -40,7 +29,7 @@ pub(super) fn page<T>(
         page.push(item);
     }
     let next_page_token = match page.last() {
-        Some(last) if more => Some(write_token(list, &key(last))),
+        Some(last) if more => Some(token(list, &key(last))),
         _ => None,
     };
     Ok(Page {
@@ -49,12 +38,30 @@ pub(super) fn page<T>(
     })
 }
 
+/// The last key of the page before, as the query's token says; checks the page's size too.
+pub(super) fn after(query: &PageQuery, list: &str) -> Result<Option<String>, Refused> {
+    let size = query.page_size.unwrap_or(MAX_PAGE_SIZE);
+    if size == 0 || size > MAX_PAGE_SIZE {
+        return Err(Refused::new(
+            StatusCode::BAD_REQUEST,
+            "INVALID_QUERY",
+            format!("page_size is a number from 1 to {MAX_PAGE_SIZE}, not {size}"),
+        ));
+    }
+    query
+        .page_token
+        .as_deref()
+        .map(|token| read_token(token, list))
+        .transpose()
+}
+
 /// A number as a key that sorts like the number.
 pub(super) fn number_key(number: i32) -> String {
     format!("{number:010}")
 }
 
-fn write_token(list: &str, last: &str) -> String {
+/// The token of the page after the key `last`.
+pub(super) fn token(list: &str, last: &str) -> String {
     format!("{list}\0{last}")
         .bytes()
         .map(|byte| format!("{byte:02x}"))
