@@ -29,7 +29,7 @@ use kuorum_storage::{
 
 pub use effects::{Effects, ProduceToken, Truncation};
 pub use error::{LeaderHint, ProduceError, ReadError};
-pub use salvager::{Salvager, Stopwatch};
+pub use salvager::{SalvagePolicy, Salvager, Stopwatch};
 
 /// Which replica this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +62,7 @@ pub struct Partition<D: Dir, T = ProduceToken> {
     dirty_since: Option<Monotonic>,
     /// Where what an unclean election makes this replica cut off is set aside; `None` to set nothing aside.
     salvager: Option<Salvager<D>>,
-    /// `salvage.enable`.
-    salvages: bool,
+    salvage_policy: SalvagePolicy,
     /// The log as it was before it failed: a log that failed half-way through a cut has nothing sound to say.
     last_words: Option<LogView>,
 }
@@ -228,7 +227,7 @@ impl<D: Dir, T> Partition<D, T> {
             next_proposal: 1,
             dirty_since: None,
             salvager: None,
-            salvages: true,
+            salvage_policy: SalvagePolicy::default(),
             last_words: None,
         }
     }
@@ -462,9 +461,9 @@ impl<D: Dir, T> Partition<D, T> {
         self.log.set_config(config);
     }
 
-    /// `salvage.enable` has changed.
-    pub fn set_salvages(&mut self, salvages: bool) {
-        self.salvages = salvages;
+    /// What the topic wants of its salvage has changed.
+    pub fn set_salvage_policy(&mut self, policy: SalvagePolicy) {
+        self.salvage_policy = policy;
     }
 
     /// Ends whatever this replica was: what waits on an old epoch is told so.
@@ -1234,13 +1233,21 @@ impl<D: Dir, T> Partition<D, T> {
         let Some(unclean_epoch) = self.known.last_unclean_epoch else {
             return Ok(());
         };
-        let Some(salvager) = self.salvager.as_ref().filter(|_| self.salvages) else {
+        let policy = self.salvage_policy;
+        let Some(salvager) = self.salvager.as_ref().filter(|_| policy.enable) else {
             return Ok(());
         };
         if latest_epoch >= Some(unclean_epoch) {
             return Ok(());
         }
-        let aside = salvager.set_aside(&mut self.log, &self.identity, unclean_epoch, first, now)?;
+        let aside = salvager.set_aside(
+            &mut self.log,
+            &self.identity,
+            policy,
+            unclean_epoch,
+            first,
+            now,
+        )?;
         fx.set_aside = aside;
         Ok(())
     }

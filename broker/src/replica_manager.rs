@@ -663,7 +663,7 @@ impl ReplicaManager {
                 Ok((directory, log)) => {
                     let hosted = self.host(topic, key.0, key.1, directory, log, Offset::ZERO);
                     hosted.with(|partition, effects| {
-                        partition.set_salvages(settings.salvages);
+                        partition.set_salvage_policy(settings.salvage);
                         partition.set_terms(settings.terms, now, effects);
                     });
                     made.fetch_add(1, Ordering::Relaxed);
@@ -837,7 +837,7 @@ impl ReplicaManager {
             hosted.with(|partition, effects| {
                 partition.set_terms(wanted.terms, now, effects);
                 partition.set_log_config(wanted.log);
-                partition.set_salvages(wanted.salvages);
+                partition.set_salvage_policy(wanted.salvage);
             });
             if let Some(partition) = image.partition(hosted.topic_id, hosted.index) {
                 hosted.note_throttle(image, partition, self.me);

@@ -8,13 +8,14 @@ use kuorum_metadata::config_def::{self, TopicConfig};
 use kuorum_replication::{Durability, Terms};
 use kuorum_storage::{LogConfig, TimestampType};
 
+use crate::partition::SalvagePolicy;
+
 /// What a topic's partitions live by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSettings {
     pub log: LogConfig,
     pub terms: Terms,
-    /// `salvage.enable`.
-    pub salvages: bool,
+    pub salvage: SalvagePolicy,
 }
 
 impl TopicSettings {
@@ -23,7 +24,10 @@ impl TopicSettings {
         let config = image.effective_topic_config(topic);
         Self {
             log: log_config(&config),
-            salvages: config.salvage_enable,
+            salvage: SalvagePolicy {
+                enable: config.salvage_enable,
+                item_bytes: config.salvage_retention_bytes.map(i64::unsigned_abs),
+            },
             terms: Terms {
                 min_insync_replicas: config.min_insync_replicas,
                 durability: durability(config.acks_durability),

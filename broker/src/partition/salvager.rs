@@ -28,6 +28,24 @@ impl fmt::Debug for Stopwatch {
     }
 }
 
+/// What a topic wants of its salvage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SalvagePolicy {
+    /// `salvage.enable`.
+    pub enable: bool,
+    /// `salvage.retention.bytes`: no item is larger than all that may be kept; `None` for no limit.
+    pub item_bytes: Option<u64>,
+}
+
+impl Default for SalvagePolicy {
+    fn default() -> Self {
+        Self {
+            enable: true,
+            item_bytes: None,
+        }
+    }
+}
+
 /// Where things are set aside, and what that may cost.
 #[derive(Clone, Debug)]
 pub struct Salvager<D> {
@@ -49,6 +67,7 @@ impl<D: Dir> Salvager<D> {
         &self,
         log: &mut Log<D>,
         identity: &Identity,
+        policy: SalvagePolicy,
         unclean_epoch: LeaderEpoch,
         first: Offset,
         now: Now,
@@ -65,7 +84,7 @@ impl<D: Dir> Salvager<D> {
         let began = (self.stopwatch.0)();
         let in_time = || (self.stopwatch.0)().since(began) < self.copy_max;
         let bounds = Bounds {
-            item_bytes: self.item_bytes,
+            item_bytes: policy.item_bytes.unwrap_or(u64::MAX).min(self.item_bytes),
             in_time: &in_time,
         };
         log.set_aside(first, &cause, &self.dir, bounds)

@@ -7,6 +7,7 @@ use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::record::{BatchBuilder, Codec};
 use kuorum_protocol::{ProducerEpoch, ProducerId, Sequence};
 use kuorum_replication::{IsrProposal, Standing};
+use kuorum_storage::salvage::Aside;
 use kuorum_storage::{Known, SimDir};
 
 use super::*;
@@ -607,4 +608,110 @@ fn a_stale_assignment_is_ignored() {
     leader.follow(2, 4, 2);
     assert!(leader.it.is_leader());
     assert_eq!(leader.proposals, vec![]);
+}
+
+/// A replica that sets aside what an unclean election makes it cut off, with 5 records of epoch 5 that the leader has
+/// and 4 that it does not.
+fn deposed(last_unclean_epoch: Option<i32>, salvages: bool) -> Replica {
+    let mut replica = Replica::new(1, terms(1));
+    let salvager = Salvager {
+        dir: replica.disk.subdirectory("salvage"),
+        item_bytes: u64::MAX,
+        copy_max: LAG,
+        stopwatch: Stopwatch::new(Monotonic::default),
+    };
+    let disk = replica.disk.clone();
+    replica.it = Replica::open(&disk, 1, terms(1), Known::default()).with_salvager(Some(salvager));
+    replica.it.set_salvage_policy(SalvagePolicy {
+        enable: salvages,
+        item_bytes: None,
+    });
+    replica.lead(5, 1, &[1, 2]);
+    replica.append(5).unwrap();
+    replica.append(4).unwrap();
+    replica.flush();
+    let assignment = Assignment {
+        last_unclean_epoch: last_unclean_epoch.map(LeaderEpoch),
+        ..assignment(Some(2), 7, 3, &[1, 2, 3])
+    };
+    replica.step(|it, now, fx| it.apply(&assignment, now, fx));
+    replica
+}
+
+#[test]
+fn only_what_an_unclean_election_takes_is_set_aside() {
+    let rows = [
+        ("never unclean", None, true, false),
+        ("unclean now", Some(7), true, true),
+        (
+            "unclean before, and never followed since",
+            Some(6),
+            true,
+            true,
+        ),
+        (
+            "its own epoch was the unclean one: this cut is clean",
+            Some(5),
+            true,
+            false,
+        ),
+        ("the topic does not want it", Some(7), false, false),
+    ];
+    for (name, last_unclean_epoch, salvages, kept) in rows {
+        let mut replica = deposed(last_unclean_epoch, salvages);
+        let FollowerStep::EpochEnd { ticket, epoch, .. } = replica.it.next_step(now(2)) else {
+            panic!("{name}: a new follower compares histories");
+        };
+        let answer = Some((epoch, Offset(5)));
+        replica.step(|it, now, fx| it.on_epoch_end(&ticket, answer, now, fx));
+        assert_eq!(replica.it.log().end_offset(), Offset(5), "{name}");
+        let unclean = replica.last.truncated.map(|cut| cut.unclean);
+        assert_eq!(unclean, Some(kept || !salvages), "{name}");
+        match (&replica.last.set_aside, kept) {
+            (Some(Aside::Kept(item)), true) => {
+                assert_eq!((item.first_offset, item.end_offset), (Offset(5), Offset(9)));
+                assert_eq!(Some(item.unclean_epoch.0), last_unclean_epoch, "{name}");
+            }
+            (None, false) => {}
+            (other, _) => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_follower_that_begins_anew_sets_all_of_it_aside() {
+    let mut replica = deposed(Some(7), true);
+    let FollowerStep::EpochEnd { ticket, epoch, .. } = replica.it.next_step(now(2)) else {
+        panic!("a new follower compares histories");
+    };
+    let answer = Some((epoch, Offset(9)));
+    replica.step(|it, now, fx| it.on_epoch_end(&ticket, answer, now, fx));
+    assert!(replica.last.set_aside.is_none(), "nothing was cut");
+    let FollowerStep::Fetch { ticket, .. } = replica.it.next_step(now(2)) else {
+        panic!("it fetches");
+    };
+    let failure = FetchFailure::OutOfRange {
+        leader_log_start: Some(Offset(100)),
+    };
+    replica.step(|it, now, fx| it.on_fetch_error(&ticket, failure, now, fx));
+    assert_eq!(replica.it.log().start_offset(), Offset(100));
+    let Some(Aside::Kept(item)) = &replica.last.set_aside else {
+        panic!("{:?}", replica.last.set_aside);
+    };
+    assert_eq!((item.first_offset, item.end_offset), (Offset(0), Offset(9)));
+}
+
+/// The store is out of order: the replica follows its leader all the same.
+#[test]
+fn a_cut_does_not_need_the_salvage() {
+    let mut replica = deposed(Some(7), true);
+    replica.disk.fail_next_write();
+    let FollowerStep::EpochEnd { ticket, epoch, .. } = replica.it.next_step(now(2)) else {
+        panic!("a new follower compares histories");
+    };
+    let answer = Some((epoch, Offset(5)));
+    replica.step(|it, now, fx| it.on_epoch_end(&ticket, answer, now, fx));
+    assert_eq!(replica.it.log().end_offset(), Offset(5));
+    assert!(matches!(replica.last.set_aside, Some(Aside::Failed(_))));
+    assert!(replica.last.storage_failed.is_none());
 }

@@ -322,9 +322,12 @@ impl Salvage {
             };
             let why = if policy.salvage_retention_ms.is_some_and(|keep| age > keep) {
                 Gone::Expired
-            } else if is_over(policy.salvage_retention_bytes, share + bytes) {
+            } else if is_over(policy.salvage_retention_bytes, share.saturating_add(bytes)) {
+                // Nothing older stays in the place of this one.
+                of_partition.insert((id.topic_id, id.partition), u64::MAX);
                 Gone::PartitionFull
-            } else if total + bytes > self.limits.total_bytes || count >= MAX_ITEMS {
+            } else if total.saturating_add(bytes) > self.limits.total_bytes || count >= MAX_ITEMS {
+                total = u64::MAX;
                 Gone::StoreFull
             } else {
                 of_partition.insert((id.topic_id, id.partition), share + bytes);

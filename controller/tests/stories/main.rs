@@ -7,4 +7,5 @@ mod events;
 mod failover;
 mod reassignments;
 mod rpc;
+mod salvage;
 mod support;

@@ -49,5 +49,6 @@ mod image;
 mod isr;
 mod properties;
 mod reassignment;
+mod salvage;
 mod topics;
 mod world;
