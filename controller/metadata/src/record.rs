@@ -58,6 +58,8 @@ pub enum MetadataRecord {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         cause: String,
     },
+    /// A broker begins or ends to be drained of leadership; it stays so through its restarts.
+    BrokerDrain { broker_id: BrokerId, draining: bool },
     /// A topic is created; its partitions follow in the same batch.
     Topic { name: String, topic_id: TopicId },
     /// A topic and all its partitions are deleted.

@@ -139,6 +139,9 @@ pub struct AlterPartitionResult {
     pub leader_epoch: LeaderEpoch,
     pub partition_epoch: PartitionEpoch,
     pub isr: Vec<BrokerId>,
+    /// Eligible leader replicas (KIP-966): while there are any, the high watermark must not move.
+    #[serde(default)]
+    pub elr: Vec<BrokerId>,
     pub leader_recovery_state: LeaderRecoveryState,
 }
 

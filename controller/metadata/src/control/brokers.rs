@@ -1,6 +1,7 @@
 //! The life of a broker: registered, unfenced, shutting down, fenced, forgotten (KIP-631).
 //! Law: a new incarnation never keeps the roles of the one before. An intact replica keeps its place in the ISR only
-//! while nobody live leads; one that is not intact leaves ISR and ELR at once, even as the last member.
+//! while nobody live leads, and otherwise goes to the ELR where that is; one that is not intact leaves both at once, even
+//! as the last member.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{BrokerId, DirectoryId, Now, PartitionIndex, TopicId};
 
 use super::command::Outcome;
-use super::election::{self, Standing};
+use super::election::{self, Standing, Terms};
 use super::heartbeats::{Heartbeats, Silence};
 use super::{Decision, Refusal};
 use crate::image::{BrokerImage, MetadataImage, PartitionImage};
@@ -28,7 +29,10 @@ pub fn register(
 ) -> Result<Decision<()>, Refusal> {
     check_registration(image, request)?;
     let Some(known) = image.broker(request.broker_id) else {
-        return Ok(decided(vec![introduce(request, None)]));
+        // It may have been forgotten, and its replicas not.
+        let mut records = take_roles(image, soft, None, request);
+        records.push(introduce(request, None));
+        return Ok(decided(records));
     };
     if known.incarnation_id == request.incarnation_id {
         let again = introduce(request, Some(known));
@@ -51,7 +55,7 @@ pub fn register(
             ),
         ));
     }
-    let mut records = take_roles(image, soft, known, request);
+    let mut records = take_roles(image, soft, Some(known), request);
     records.push(introduce(request, None));
     Ok(decided(records))
 }
@@ -105,7 +109,7 @@ fn introduce(
 fn take_roles(
     image: &MetadataImage,
     soft: &Heartbeats,
-    known: &BrokerImage,
+    known: Option<&BrokerImage>,
     request: &RegisterRequest,
 ) -> Vec<MetadataRecord> {
     let id = request.broker_id;
@@ -131,8 +135,8 @@ fn take_roles(
                 election::standing_of_replica(image, partition, replica, standing)
             }
         };
-        let policy = election::policy_of(image, topic);
-        let elected = election::elect(&before, standing, policy);
+        let terms = Terms::of(image, topic, partition);
+        let elected = election::elect(&before, standing, terms);
         let cause = match intact {
             true => "broker restarted",
             false => "replica not intact",
@@ -140,8 +144,12 @@ fn take_roles(
         let Some(mut change) = election::change(topic.id, index, partition, &elected, cause) else {
             continue;
         };
-        if elected.leader.is_none() && elected.isr.is_empty() && elected.elr.is_empty() {
-            change.last_known_elr = Some(vec![id]);
+        if !intact && elected.leader.is_none() {
+            // For the operator to know who had all there was; the last to lose its place comes last.
+            let mut last_known = partition.last_known_elr.clone();
+            last_known.retain(|member| *member != id);
+            last_known.push(id);
+            change.last_known_elr = Some(last_known);
         }
         records.push(MetadataRecord::PartitionChange(change));
     }
@@ -149,18 +157,19 @@ fn take_roles(
 }
 
 /// Whether the directory that holds a broker's replica came back with it. Where the broker never said which one that is,
-/// all it had must have come back.
+/// all it had must have come back; of a broker that was forgotten nobody knows what that was.
 fn is_still_there(
     partition: &PartitionImage,
-    known: &BrokerImage,
+    known: Option<&BrokerImage>,
     request: &RegisterRequest,
 ) -> bool {
-    match partition.directory(known.id) {
-        Some(directory) => request.directories.contains(&directory),
-        None => known
+    match (partition.directory(request.broker_id), known) {
+        (Some(directory), _) => request.directories.contains(&directory),
+        (None, Some(known)) => known
             .directories
             .iter()
             .all(|directory| request.directories.contains(directory)),
+        (None, None) => false,
     }
 }
 
@@ -241,7 +250,10 @@ fn may_go(image: &MetadataImage, soft: &mut Heartbeats, id: BrokerId) -> bool {
     image
         .brokers()
         .filter(|broker| broker.id != id)
-        .filter(|broker| soft.standing(image, broker.id) == Standing::Active)
+        .filter(|broker| {
+            let standing = soft.standing(image, broker.id);
+            matches!(standing, Standing::Active | Standing::Draining)
+        })
         .all(|broker| soft.metadata_offset(broker.id) >= offset)
 }
 
@@ -286,6 +298,38 @@ pub fn unregister(
     }];
     Decision {
         records: with_consequences(image, soft, records, id, "broker unregistered"),
+        response: Outcome::ok(),
+    }
+}
+
+/// Takes leadership from a broker, and keeps it away until told otherwise; it stays in sync. Leadership moves within the
+/// ISR only: what nobody else in it can lead stays where it is until somebody can.
+pub fn drain(
+    image: &MetadataImage,
+    soft: &Heartbeats,
+    id: BrokerId,
+    draining: bool,
+) -> Decision<Outcome> {
+    let Some(broker) = image.broker(id) else {
+        let refusal = Refusal::new(
+            ErrorCode::BrokerIdNotRegistered,
+            format!("broker {id} is not registered"),
+        );
+        return Decision::unchanged(refusal.into());
+    };
+    if broker.draining == draining {
+        return Decision::unchanged(Outcome::ok());
+    }
+    let records = vec![MetadataRecord::BrokerDrain {
+        broker_id: id,
+        draining,
+    }];
+    let cause = match draining {
+        true => "broker drained",
+        false => "broker no longer drained",
+    };
+    Decision {
+        records: with_consequences(image, soft, records, id, cause),
         response: Outcome::ok(),
     }
 }

@@ -27,6 +27,11 @@ pub enum Command {
     UnregisterBroker {
         broker_id: BrokerId,
     },
+    /// Takes leadership from a broker and keeps it away, or ends that.
+    DrainBroker {
+        broker_id: BrokerId,
+        draining: bool,
+    },
 }
 
 /// The answer, of the same name as its command.
@@ -43,6 +48,7 @@ pub enum CommandReply {
     /// One result per partition asked for, in that order.
     Reassign(Vec<ReassignResult>),
     UnregisterBroker(Outcome),
+    DrainBroker(Outcome),
 }
 
 /// Whether one thing that was asked for succeeded.

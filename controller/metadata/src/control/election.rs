@@ -1,6 +1,8 @@
 //! Who leads a partition: one total function, and the change it means.
-//! Law: without an unclean policy nobody outside ISR ∪ ELR is ever elected, and the ISR does not become empty here: the
-//! last member keeps its place until it is back, or registers with a replica that is not intact.
+//! Law: without an unclean policy nobody outside ISR ∪ ELR is ever elected. Everybody in ISR ∪ ELR has everything below
+//! the high watermark: who leaves the ISR while fewer than min.insync.replicas stay in it goes to the ELR, and while the
+//! ELR is not empty its leader's high watermark stands still. The ISR does not become empty here: the last member keeps
+//! its place until it is back, or registers with a replica that is not intact.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +12,16 @@ use super::heartbeats::Heartbeats;
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
 use crate::record::{LeaderRecoveryState, MetadataRecord, PartitionChange};
 
+/// How the cause of every unclean election begins.
+pub const UNCLEAN_ELECTION: &str = "unclean election";
+
 /// What a replica's broker may do in an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Unfenced and heard from: it may lead.
     Active,
+    /// As active, but leadership is to be taken from it: it leads only what nobody else may lead.
+    Draining,
     /// Unfenced, but its stream broke or this controller has not heard from it yet: it keeps what it has and gets nothing.
     Suspect,
     /// Shutting down: it gives up whatever another can take over.
@@ -35,6 +42,25 @@ pub enum Policy {
     Unclean,
 }
 
+/// What is in force for a partition when its leader is elected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// What may be done when nobody in ISR ∪ ELR can lead.
+    pub policy: Policy,
+    /// `min.insync.replicas`, but never more than there are replicas.
+    pub min_isr: usize,
+}
+
+impl Terms {
+    /// What is in force now.
+    pub fn of(image: &MetadataImage, topic: &TopicImage, partition: &PartitionImage) -> Self {
+        Self {
+            policy: policy_of(image, topic),
+            min_isr: effective_min_isr(image, topic, partition),
+        }
+    }
+}
+
 /// What an election decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -49,90 +75,123 @@ pub struct Elected {
     pub unclean: bool,
 }
 
-/// Elects the leader of a partition, in this order: the present leader if it still may lead; the first active member of
-/// the ISR in assignment order; with an empty ISR, the first active member of the ELR; a leader that is shutting down, if
-/// nobody can take over; and, only under an unclean policy and when every member of the ISR and ELR is out, the first
-/// active replica.
+/// Elects the leader of a partition. The first of these that there is, each time in assignment order:
+///
+/// 1. the present leader, if it still may lead;
+/// 2. an active member of the ISR;
+/// 3. the present leader, if it is being drained or is shutting down. A member of the ELR would lead as safely, but
+///    without what was written since with less than acks=all: it catches up first, and takes over from the ISR;
+/// 4. an active member of the ELR: the members of the ISR are out, and what the ELR has is complete;
+/// 5. a member of the ISR, then of the ELR, that is being drained;
+/// 6. only under an unclean policy, and when every member of the ISR and ELR is out: the replica that was the last to
+///    lose its place in them, if it is active, or else any active replica.
 pub fn elect(
     partition: &PartitionImage,
     standing: impl Fn(BrokerId) -> Standing,
-    policy: Policy,
+    terms: Terms,
 ) -> Elected {
-    let is_active = |replica: &BrokerId| standing(*replica) == Standing::Active;
-    let unchanged = |leader| Elected {
+    let unchanged = |leader: Option<BrokerId>| Elected {
         leader,
         isr: partition.isr.clone(),
-        elr: partition.elr.clone(),
+        elr: match leader {
+            Some(_) => elr_beside(partition, &partition.isr, terms.min_isr),
+            None => partition.elr.clone(),
+        },
         unclean: false,
     };
+    let first_in = |eligible: &[BrokerId], wanted: Standing| {
+        let mut replicas = partition.replicas.iter().copied();
+        replicas.find(|replica| eligible.contains(replica) && standing(*replica) == wanted)
+    };
+    let led_by = |leader| under_leader(partition, leader, &standing, terms.min_isr);
 
     let current = partition
         .leader
         .filter(|leader| partition.isr.contains(leader));
-    match current.map(&standing) {
-        Some(Standing::Active) => return under_leader(partition, current, &standing),
-        Some(Standing::Suspect) => return unchanged(current),
-        Some(Standing::Leaving | Standing::Returning | Standing::Out) | None => {}
+    let current_standing = current.map(&standing);
+    match (current, current_standing) {
+        (Some(leader), Some(Standing::Active)) => return led_by(leader),
+        (_, Some(Standing::Suspect)) => return unchanged(current),
+        _ => {}
+    }
+    if let Some(leader) = first_in(&partition.isr, Standing::Active) {
+        return led_by(leader);
+    }
+    match (current, current_standing) {
+        (Some(leader), Some(Standing::Draining)) => return led_by(leader),
+        (_, Some(Standing::Leaving)) => {
+            return first_in(&partition.isr, Standing::Draining)
+                .map_or_else(|| unchanged(current), led_by);
+        }
+        _ => {}
+    }
+    let complete = first_in(&partition.elr, Standing::Active)
+        .or_else(|| first_in(&partition.isr, Standing::Draining))
+        .or_else(|| first_in(&partition.elr, Standing::Draining));
+    if let Some(leader) = complete {
+        return led_by(leader);
     }
 
-    let first_in = |eligible: &[BrokerId]| {
-        let mut replicas = partition.replicas.iter().copied();
-        replicas.find(|replica| eligible.contains(replica) && is_active(replica))
-    };
-    if let Some(leader) = first_in(&partition.isr) {
-        return under_leader(partition, Some(leader), &standing);
-    }
-    if partition.isr.is_empty()
-        && let Some(leader) = first_in(&partition.elr)
-    {
-        return Elected {
-            leader: Some(leader),
-            isr: vec![leader],
-            elr: without(&partition.elr, leader),
-            unclean: false,
-        };
-    }
-    if current.map(&standing) == Some(Standing::Leaving) {
-        return unchanged(current);
-    }
-
-    let mut known_good = partition.isr.iter().chain(&partition.elr);
-    let all_out = known_good.all(|member| standing(*member) == Standing::Out);
-    if policy == Policy::Unclean
-        && all_out
-        && let Some(leader) = first_in(&partition.replicas)
-    {
-        return Elected {
-            leader: Some(leader),
-            isr: vec![leader],
-            elr: Vec::new(),
-            unclean: true,
-        };
+    let mut complete = partition.isr.iter().chain(&partition.elr);
+    let all_out = complete.all(|member| standing(*member) == Standing::Out);
+    if terms.policy == Policy::Unclean && all_out {
+        let mut last_known = partition.last_known_elr.iter().rev().copied();
+        let leader = last_known
+            .find(|replica| {
+                standing(*replica) == Standing::Active && partition.replicas.contains(replica)
+            })
+            .or_else(|| first_in(&partition.replicas, Standing::Active))
+            .or_else(|| first_in(&partition.replicas, Standing::Draining));
+        if let Some(leader) = leader {
+            return Elected {
+                leader: Some(leader),
+                isr: vec![leader],
+                elr: Vec::new(),
+                unclean: true,
+            };
+        }
     }
     unchanged(None)
 }
 
-/// The ISR once somebody live leads: who is out or leaving loses its place.
+/// The ISR and ELR once somebody of them leads: who is out or leaving loses its place in the ISR.
 fn under_leader(
     partition: &PartitionImage,
-    leader: Option<BrokerId>,
+    leader: BrokerId,
     standing: impl Fn(BrokerId) -> Standing,
+    min_isr: usize,
 ) -> Elected {
-    let keeps_place =
-        |member: &BrokerId| matches!(standing(*member), Standing::Active | Standing::Suspect);
+    let keeps_place = |member: &BrokerId| {
+        matches!(
+            standing(*member),
+            Standing::Active | Standing::Draining | Standing::Suspect
+        )
+    };
+    let mut isr: Vec<BrokerId> = partition.isr.iter().copied().filter(keeps_place).collect();
+    if !isr.contains(&leader) {
+        isr.insert(0, leader);
+    }
     Elected {
-        leader,
-        isr: partition.isr.iter().copied().filter(keeps_place).collect(),
-        elr: partition.elr.clone(),
+        leader: Some(leader),
+        elr: elr_beside(partition, &isr, min_isr),
+        isr,
         unclean: false,
     }
 }
 
-fn without(members: &[BrokerId], gone: BrokerId) -> Vec<BrokerId> {
-    members
+/// The ELR beside a new ISR (KIP-966): nobody once enough are in sync, since from then on the high watermark moves
+/// without the others; before that everybody who was in the ISR or ELR, in assignment order.
+pub fn elr_beside(partition: &PartitionImage, isr: &[BrokerId], min_isr: usize) -> Vec<BrokerId> {
+    if isr.len() >= min_isr {
+        return Vec::new();
+    }
+    let was_complete =
+        |replica: &BrokerId| partition.isr.contains(replica) || partition.elr.contains(replica);
+    partition
+        .replicas
         .iter()
         .copied()
-        .filter(|member| *member != gone)
+        .filter(|replica| was_complete(replica) && !isr.contains(replica))
         .collect()
 }
 
@@ -153,8 +212,7 @@ pub fn change(
         return None;
     }
     let leader_epoch = partition.leader_epoch.next();
-    let led = elected.leader.is_some() && !elected.isr.is_empty();
-    let forget_last_known = led && !partition.last_known_elr.is_empty();
+    let forget_last_known = elected.leader.is_some() && !partition.last_known_elr.is_empty();
     Some(PartitionChange {
         leader_epoch: new_leader.then_some(leader_epoch),
         leader: new_leader.then_some(elected.leader),
@@ -163,7 +221,15 @@ pub fn change(
         last_known_elr: forget_last_known.then(Vec::new),
         leader_recovery_state: elected.unclean.then_some(LeaderRecoveryState::Recovering),
         last_unclean_epoch: elected.unclean.then_some(leader_epoch),
-        ..PartitionChange::of(topic_id, index, partition.partition_epoch.next(), cause)
+        ..PartitionChange::of(
+            topic_id,
+            index,
+            partition.partition_epoch.next(),
+            match elected.unclean {
+                true if cause != UNCLEAN_ELECTION => format!("{UNCLEAN_ELECTION}: {cause}"),
+                _ => cause.to_owned(),
+            },
+        )
     })
 }
 
@@ -201,17 +267,20 @@ pub fn reconcile_partition(
     cause: &str,
 ) -> Option<PartitionChange> {
     let standing = |replica| standing_of_replica(image, partition, replica, &standing);
-    let settled = partition
-        .leader
-        .is_some_and(|leader| partition.isr.contains(&leader))
-        && partition
-            .isr
-            .iter()
-            .all(|member| standing(*member) == Standing::Active);
-    if settled {
+    let leader_stays = partition.leader.is_some_and(|leader| {
+        partition.isr.contains(&leader) && standing(leader) == Standing::Active
+    });
+    let members_stay = partition
+        .isr
+        .iter()
+        .all(|member| matches!(standing(*member), Standing::Active | Standing::Draining));
+    // The minimum may have been lowered, or there are fewer replicas than there were.
+    let elr_stays = partition.elr.is_empty()
+        || partition.isr.len() < effective_min_isr(image, topic, partition);
+    if leader_stays && members_stay && elr_stays {
         return None;
     }
-    let elected = elect(partition, standing, policy_of(image, topic));
+    let elected = elect(partition, standing, Terms::of(image, topic, partition));
     change(topic.id, index, partition, &elected, cause)
 }
 
@@ -241,4 +310,15 @@ pub fn policy_of(image: &MetadataImage, topic: &TopicImage) -> Policy {
     } else {
         Policy::Clean
     }
+}
+
+/// How many replicas of a partition must be in sync for the high watermark to move: never more than there are.
+pub fn effective_min_isr(
+    image: &MetadataImage,
+    topic: &TopicImage,
+    partition: &PartitionImage,
+) -> usize {
+    image
+        .min_insync_replicas(&topic.name)
+        .min(partition.replication_factor())
 }

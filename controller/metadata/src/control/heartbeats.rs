@@ -224,6 +224,7 @@ impl Heartbeats {
             (true, false) if is_heard && self.is_recent(id) => Standing::Returning,
             (true, _) => Standing::Out,
             (false, true) => Standing::Leaving,
+            (false, false) if is_heard && broker.draining => Standing::Draining,
             (false, false) if is_heard => Standing::Active,
             (false, false) => Standing::Suspect,
         }

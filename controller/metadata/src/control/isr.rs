@@ -1,15 +1,16 @@
 //! A leader's request to change its ISR (KIP-497, KIP-841, KIP-903).
 //! Law: the order of the checks is the contract: a leader tells from the error whether its change may still be applied.
-//! A member that is not who the leader heard from never joins.
+//! A member that is not who the leader heard from never joins. Who leaves while fewer than min.insync.replicas stay goes
+//! to the ELR, and the answer says so: the leader's high watermark stands still until the ELR is empty again.
 
 use std::collections::BTreeSet;
 
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch};
 
-use super::election::{Standing, standing_of_replica};
+use super::election::{self, Standing, standing_of_replica};
 use super::{Decision, Refusal, brokers, reassignment};
-use crate::image::{MetadataImage, PartitionImage, TopicImage};
+use crate::image::{MetadataImage, PartitionImage};
 use crate::record::{LeaderRecoveryState, MetadataRecord, PartitionChange};
 use crate::rpc::{
     AlterPartition, AlterPartitionReply, AlterPartitionRequest, AlterPartitionResult,
@@ -79,7 +80,8 @@ fn decide(
     if !new_isr && !new_state {
         return Ok(None);
     }
-    let elr = elr_beside(image, topic, partition, &isr);
+    let min_isr = election::effective_min_isr(image, topic, partition);
+    let elr = election::elr_beside(partition, &isr, min_isr);
     let mut change = PartitionChange::of(
         proposal.topic_id,
         proposal.partition,
@@ -158,28 +160,11 @@ fn is_eligible(
     same_incarnation && standing_of_replica(image, partition, member, standing) == Standing::Active
 }
 
-/// The ELR beside a new ISR: empty once enough are in sync, and never of members (KIP-966).
-fn elr_beside(
-    image: &MetadataImage,
-    topic: &TopicImage,
-    partition: &PartitionImage,
-    isr: &[BrokerId],
-) -> Vec<BrokerId> {
-    let enough = image
-        .min_insync_replicas(&topic.name)
-        .min(partition.replication_factor());
-    if isr.len() >= enough {
-        return Vec::new();
-    }
-    let mut elr = partition.elr.clone();
-    elr.retain(|member| !isr.contains(member));
-    elr
-}
-
 fn cause(partition: &PartitionImage, isr: &[BrokerId]) -> &'static str {
     match isr.len().cmp(&partition.isr.len()) {
         std::cmp::Ordering::Less => "isr shrunk",
         std::cmp::Ordering::Greater => "isr expanded",
+        std::cmp::Ordering::Equal if partition.isr == isr => "leader recovered",
         std::cmp::Ordering::Equal => "isr changed",
     }
 }
@@ -199,6 +184,7 @@ fn result(
         partition_epoch: partition
             .map_or(PartitionEpoch(-1), |partition| partition.partition_epoch),
         isr: partition.map_or_else(Vec::new, |partition| partition.isr.clone()),
+        elr: partition.map_or_else(Vec::new, |partition| partition.elr.clone()),
         leader_recovery_state: partition.map_or_else(Default::default, |partition| {
             partition.leader_recovery_state
         }),

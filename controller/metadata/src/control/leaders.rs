@@ -7,7 +7,7 @@ use kuorum_protocol::error_code::ErrorCode;
 use super::Decision;
 use super::Refusal;
 use super::command::{ElectLeaders, ElectLeadersResult, ElectionType, Outcome};
-use super::election::{self, Elected, Policy, Standing};
+use super::election::{self, Elected, Policy, Standing, Terms, UNCLEAN_ELECTION};
 use super::heartbeats::Heartbeats;
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
 use crate::record::{MetadataRecord, PartitionChange};
@@ -95,7 +95,7 @@ fn preferred(
     let Some(leader) = candidate else {
         return Err(Refusal::new(
             ErrorCode::PreferredLeaderNotAvailable,
-            "the preferred leader is not in sync or not alive",
+            "the preferred leader is not in sync, not alive, or being drained",
         ));
     };
     // As if the present leader had gone, except that it keeps its place in the ISR.
@@ -124,8 +124,12 @@ fn unclean(
             "the partition has a leader",
         ));
     }
-    let elected = election::elect(partition, standing(image, soft, partition), Policy::Unclean);
-    election::change(topic.id, index, partition, &elected, "unclean election").ok_or_else(|| {
+    let terms = Terms {
+        policy: Policy::Unclean,
+        ..Terms::of(image, topic, partition)
+    };
+    let elected = election::elect(partition, standing(image, soft, partition), terms);
+    election::change(topic.id, index, partition, &elected, UNCLEAN_ELECTION).ok_or_else(|| {
         Refusal::new(
             ErrorCode::EligibleLeadersNotAvailable,
             "no replica may lead: none is alive, or one that is in sync is just returning",

@@ -115,10 +115,12 @@ pub fn decide(
             partitions::create(image, request, random).map(CommandReply::CreatePartitions)
         }
         Command::AlterConfigs(request) => {
-            configs::alter(image, request).map(CommandReply::AlterConfigs)
+            let decision = configs::alter(image, request).map(CommandReply::AlterConfigs);
+            with_consequences(image, soft, decision)
         }
         Command::ReplaceConfigs(request) => {
-            configs::replace(image, request).map(CommandReply::AlterConfigs)
+            let decision = configs::replace(image, request).map(CommandReply::AlterConfigs);
+            with_consequences(image, soft, decision)
         }
         Command::ElectLeaders(request) => {
             leaders::elect(image, soft, request).map(CommandReply::ElectLeaders)
@@ -129,7 +131,27 @@ pub fn decide(
         Command::UnregisterBroker { broker_id } => {
             brokers::unregister(image, soft, *broker_id, now).map(CommandReply::UnregisterBroker)
         }
+        Command::DrainBroker {
+            broker_id,
+            draining,
+        } => brokers::drain(image, soft, *broker_id, *draining).map(CommandReply::DrainBroker),
     }
+}
+
+/// Adds what changed settings mean for the partitions, in the same batch: leaders where unclean election is now allowed,
+/// and no ELR where the minimum is now met.
+fn with_consequences<R>(
+    image: &MetadataImage,
+    soft: &Heartbeats,
+    mut decision: Decision<R>,
+) -> Decision<R> {
+    if !decision.is_unchanged() {
+        let mut after = image.clone();
+        after.apply_records(image.offset(), &decision.records);
+        let consequences = election::reconcile(&after, soft, None, "configuration changed");
+        decision.records.extend(consequences);
+    }
+    decision
 }
 
 impl<R> Decision<R> {

@@ -8,7 +8,7 @@ use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{BrokerId, DirectoryId, PartitionIndex, TopicId};
 
 use super::command::{Outcome, Reassign, ReassignPartition, ReassignResult};
-use super::election::{self, Elected, Policy, Standing};
+use super::election::{self, Elected, Policy, Standing, Terms};
 use super::heartbeats::Heartbeats;
 use super::topics::check_budget;
 use super::{Decision, Refusal};
@@ -203,7 +203,7 @@ fn cancel(
         ));
     }
     let kept = narrowed(image, partition, originals(partition));
-    let policy = election::policy_of(image, topic);
+    let terms = Terms::of(image, topic, &kept);
     let complete = !kept.isr.is_empty() || !kept.elr.is_empty();
     let refuse = |message: &str| {
         Err(Refusal::new(
@@ -211,7 +211,7 @@ fn cancel(
             format!("replicas: {message}"),
         ))
     };
-    if !complete && policy == Policy::Clean {
+    if !complete && terms.policy == Policy::Clean {
         return refuse(
             "none of the original ones is in sync, so going back would lose records; let the move complete, or wait for one of them",
         );
@@ -219,7 +219,7 @@ fn cancel(
     let standing = |replica| {
         election::standing_of_replica(image, &kept, replica, |id| soft.standing(image, id))
     };
-    let elected = election::elect(&kept, standing, policy);
+    let elected = election::elect(&kept, standing, terms);
     if elected.leader.is_none() && (partition.leader.is_some() || !complete) {
         return refuse("none of the original ones that could lead is alive; wait for one of them");
     }
@@ -256,7 +256,11 @@ pub(super) fn complete(
         false => Standing::Out,
     };
     let standing = |replica| election::standing_of_replica(image, &kept, replica, by_record);
-    let elected = election::elect(&kept, standing, Policy::Clean);
+    let terms = Terms {
+        policy: Policy::Clean,
+        ..Terms::of(image, topic, &kept)
+    };
+    let elected = election::elect(&kept, standing, terms);
     if elected.leader.is_none() {
         return false;
     }

@@ -331,7 +331,15 @@ pub(super) fn new_partition(
         topic_id,
         partition,
         directories: replicas.iter().map(directory).collect(),
-        leader: isr.first().copied(),
+        leader: isr
+            .iter()
+            .find(|member| {
+                image
+                    .broker(**member)
+                    .is_some_and(|broker| !broker.draining)
+            })
+            .or(isr.first())
+            .copied(),
         replicas,
         isr,
         leader_epoch: LeaderEpoch(0),

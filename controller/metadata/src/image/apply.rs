@@ -111,6 +111,15 @@ impl MetadataImage {
                 }
                 delta.brokers_changed.insert(*broker_id);
             }
+            MetadataRecord::BrokerDrain {
+                broker_id,
+                draining,
+            } => {
+                if let Some(broker) = self.brokers.get_mut(broker_id) {
+                    Arc::make_mut(broker).draining = *draining;
+                    delta.brokers_changed.insert(*broker_id);
+                }
+            }
             MetadataRecord::Topic { name, topic_id } => {
                 let topic = TopicImage {
                     name: name.clone(),
@@ -260,6 +269,10 @@ impl MetadataImage {
             directories: register.directories.clone(),
             fenced: register.fenced,
             in_controlled_shutdown: register.in_controlled_shutdown,
+            draining: self
+                .brokers
+                .get(&register.broker_id)
+                .is_some_and(|before| before.draining),
             version: register.version.clone(),
             last_report: register.last_report,
         };

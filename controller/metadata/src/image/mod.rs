@@ -55,6 +55,8 @@ pub struct BrokerImage {
     /// A fenced broker leads nothing and is in no ISR that has a leader.
     pub fenced: bool,
     pub in_controlled_shutdown: bool,
+    /// Leadership is taken from it and not given to it, until somebody says otherwise; restarts do not end it.
+    pub draining: bool,
     pub version: String,
     /// The number of the last [`crate::record::BrokerEvent`] that this incarnation reported, 0 before the first.
     pub last_report: u64,

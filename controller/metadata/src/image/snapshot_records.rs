@@ -27,6 +27,12 @@ impl MetadataImage {
         }
         for broker in self.brokers.values() {
             records.push(MetadataRecord::RegisterBroker(registration(broker)));
+            if broker.draining {
+                records.push(MetadataRecord::BrokerDrain {
+                    broker_id: broker.id,
+                    draining: true,
+                });
+            }
         }
         for (topic_id, topic) in &self.topics {
             records.push(MetadataRecord::Topic {

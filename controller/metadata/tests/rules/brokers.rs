@@ -616,3 +616,262 @@ fn a_broker_without_any_directory_leads_nothing_and_gets_nothing() {
     world.topic("u", "1,2");
     assert_eq!(world.line("u"), "leader=2 epoch=0 isr=2");
 }
+
+/// T(2,1): the leader dies alone in the ISR, the follower returns. R18 to R20.
+fn only_the_incomplete_one_is_alive(world: &mut World, topics: &[&str]) {
+    for topic in topics {
+        world.topic(topic, "1,2");
+    }
+    world.fence(2);
+    world.fence(1);
+    world.start(2);
+}
+
+#[test]
+fn a_clean_topic_stays_offline_and_remembers_its_isr() {
+    let mut world = World::with_brokers(2);
+    only_the_incomplete_one_is_alive(&mut world, &["bank-transfers"]);
+    assert_eq!(world.line("bank-transfers"), "leader=none epoch=1 isr=1");
+    for _ in 0..10 {
+        world.pass(1000);
+        world.beat(2);
+        assert_eq!(world.tick(), []);
+    }
+    world.start(1);
+    assert_eq!(world.line("bank-transfers"), "leader=1 epoch=2 isr=1");
+    assert_eq!(
+        world.partition("bank-transfers", 0).last_unclean_epoch,
+        None
+    );
+}
+
+#[test]
+fn the_unclean_policy_counts_from_the_moment_it_is_changed() {
+    let policy = "unclean.leader.election.enable";
+    let topic = |name: &str| ConfigResource::Topic(name.to_owned());
+    // (what is set, the partitions that are led by that very entry of the log)
+    let rows = [
+        (topic("telemetry-logs"), "telemetry-logs"),
+        (ConfigResource::ClusterDefault, "telemetry-logs,other"),
+    ];
+    for (resource, led) in rows {
+        let mut world = World::with_brokers(2);
+        let names = ["telemetry-logs", "other", "bank-transfers"];
+        only_the_incomplete_one_is_alive(&mut world, &names);
+        world.set(topic("bank-transfers"), policy, Some("false"));
+        let entries = world.log.len();
+        assert!(world.set(resource.clone(), policy, Some("true")).is_ok());
+        assert_eq!(world.log.len(), entries + 1, "one decision, one entry");
+        for name in names {
+            let partition = world.partition(name, 0);
+            let epoch = match led.split(',').any(|led| led == name) {
+                true => {
+                    assert_eq!(world.line(name), "leader=2 epoch=2 isr=2", "{resource:?}");
+                    Some(partition.leader_epoch)
+                }
+                false => {
+                    assert_eq!(
+                        world.line(name),
+                        "leader=none epoch=1 isr=1",
+                        "{resource:?}"
+                    );
+                    None
+                }
+            };
+            assert_eq!(partition.last_unclean_epoch, epoch, "{resource:?} {name}");
+        }
+        // Who was complete comes back as a follower, under an epoch that is newer than all it had.
+        world.start(1);
+        assert_eq!(world.line("telemetry-logs"), "leader=2 epoch=2 isr=2");
+        assert_eq!(world.line("bank-transfers"), "leader=1 epoch=2 isr=1");
+    }
+}
+
+#[test]
+fn the_unclean_policy_counts_when_a_broker_returns() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    let resource = ConfigResource::Topic("t".to_owned());
+    world.set(resource, "unclean.leader.election.enable", Some("true"));
+    world.fence(3);
+    world.fence(2);
+    world.fence(1);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=1");
+    world.start(3);
+    assert_eq!(world.line("t"), "leader=3 epoch=2 isr=3");
+}
+
+#[test]
+fn a_lower_minimum_empties_the_elr_in_the_same_entry() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    let resource = ConfigResource::Topic("t".to_owned());
+    world.set(resource.clone(), "min.insync.replicas", Some("2"));
+    world.fence(2);
+    world.fence(3);
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1 elr=3");
+    let entries = world.log.len();
+    world.set(resource.clone(), "min.insync.replicas", Some("1"));
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1");
+    assert_eq!(world.log.len(), entries + 1);
+    // A higher one brings nobody back: what 3 has may be less by now.
+    world.set(resource, "min.insync.replicas", Some("3"));
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1");
+}
+
+#[test]
+fn the_minimum_of_another_controller_counts_too() {
+    let mut world = World::with_brokers(3);
+    let file = |min: &str| BTreeMap::from([("min.insync.replicas".to_owned(), min.to_owned())]);
+    world.new_controller(2, &file("2"));
+    for broker in 1..=3 {
+        world.beat(broker);
+    }
+    world.topic("t", "1,2,3");
+    world.fence(2);
+    world.fence(3);
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1 elr=3");
+    world.new_controller(3, &file("1"));
+    world.tick();
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1");
+}
+
+#[test]
+fn a_controlled_shutdown_below_the_minimum_stays_electable() {
+    let mut world = World::with_brokers(2);
+    world.topic("t", "1,2");
+    let resource = ConfigResource::Topic("t".to_owned());
+    world.set(resource, "min.insync.replicas", Some("2"));
+    let mut leave = world.heartbeat(1);
+    leave.want_shut_down = true;
+    world.send(&leave).unwrap();
+    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2 elr=1");
+    world.beat(2);
+    assert!(world.send(&leave).unwrap().may_shut_down);
+    world.fence(2);
+    world.start(1);
+    assert_eq!(world.line("t"), "leader=1 epoch=3 isr=1 elr=2");
+}
+
+#[test]
+fn who_is_not_intact_leaves_the_elr_and_is_remembered_while_nobody_leads() {
+    let mut world = World::with_brokers(3);
+    let topic = world.topic("t", "1,2,3");
+    let resource = ConfigResource::Topic("t".to_owned());
+    world.set(resource.clone(), "min.insync.replicas", Some("2"));
+    world.fence(2);
+    world.fence(3);
+    let lose = |world: &mut World, broker| {
+        let mut request = world.request(broker);
+        request.not_intact = vec![(topic, 0)];
+        world.register(&request).unwrap();
+        world.beat(broker);
+    };
+    let known = |world: &World| world.partition("t", 0).last_known_elr.clone();
+    // Under a leader nobody needs to be remembered.
+    lose(&mut world, 3);
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1");
+    assert_eq!(known(&world), []);
+    // Both lose power, and their page caches with it.
+    world.set(resource.clone(), "min.insync.replicas", Some("1"));
+    world.fence(3);
+    world.set(resource.clone(), "min.insync.replicas", Some("2"));
+    let mut record = world.partition("t", 0).to_record(topic, 0);
+    record.isr = ids("1,3");
+    world.put(kuorum_metadata::record::MetadataRecord::Partition(record));
+    world.start(3);
+    world.fence(3);
+    world.fence(1);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=1 elr=3");
+    lose(&mut world, 3);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=1");
+    assert_eq!(known(&world), ids("3"));
+    lose(&mut world, 1);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=");
+    assert_eq!(known(&world), ids("3,1"));
+    // While the policy is false even the last known leader does not lead.
+    world.start(2);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=");
+    world.set(resource, "unclean.leader.election.enable", Some("true"));
+    assert_eq!(world.line("t"), "leader=1 epoch=2 isr=1");
+    assert_eq!(known(&world), []);
+}
+
+#[test]
+fn a_forgotten_broker_brings_nothing_back() {
+    use kuorum_metadata::control::Command;
+    for (same_place, line) in [
+        (true, "leader=1 epoch=2 isr=1"),
+        (false, "leader=none epoch=1 isr="),
+    ] {
+        let mut world = World::with_brokers(2);
+        world.topic("t", "1,2");
+        world.fence(2);
+        world.fence(1);
+        world.command(&Command::UnregisterBroker {
+            broker_id: BrokerId(1),
+        });
+        assert_eq!(world.line("t"), "leader=none epoch=1 isr=1");
+        let mut request = world.request(1);
+        if !same_place {
+            request.directories = vec![other_place()];
+        }
+        world.register(&request).unwrap();
+        world.beat(1);
+        assert_eq!(world.line("t"), line, "the same directory: {same_place}");
+    }
+}
+
+fn drain(world: &mut World, broker: i32, draining: bool) -> ErrorCode {
+    use kuorum_metadata::control::{Command, CommandReply};
+    let reply = world.command(&Command::DrainBroker {
+        broker_id: BrokerId(broker),
+        draining,
+    });
+    let CommandReply::DrainBroker(outcome) = reply else {
+        panic!("an answer to another command");
+    };
+    outcome.code()
+}
+
+#[test]
+fn draining_takes_leadership_and_outlives_restarts_and_controllers() {
+    let mut world = World::with_brokers(3);
+    world.topic("a", "1,2,3");
+    world.topic("b", "2,1,3");
+    world.topic("c", "1");
+    assert_eq!(drain(&mut world, 9, true), ErrorCode::BrokerIdNotRegistered);
+    assert_eq!(drain(&mut world, 1, true), ErrorCode::None);
+    assert_eq!(world.line("a"), "leader=2 epoch=1 isr=1,2,3");
+    assert_eq!(world.line("b"), "leader=2 epoch=0 isr=2,1,3");
+    assert_eq!(
+        world.line("c"),
+        "leader=1 epoch=0 isr=1",
+        "nobody else could"
+    );
+    let settled = world.image.clone();
+    assert_eq!(drain(&mut world, 1, true), ErrorCode::None);
+    assert_eq!(world.image, settled, "it is said once");
+    // New partitions too, and elections of the preferred leader.
+    world.topic("d", "1,2");
+    assert_eq!(world.line("d"), "leader=2 epoch=0 isr=1,2");
+    let given = kuorum_metadata::control::leaders::rebalance(&world.image, &world.soft, 10);
+    assert_eq!(given.response, 0);
+    // Its own restart and another controller change nothing of it.
+    world.start(1);
+    world.new_controller(2, &BTreeMap::new());
+    for broker in 1..=3 {
+        world.beat(broker);
+    }
+    world.tick();
+    assert!(world.image.broker(BrokerId(1)).unwrap().draining);
+    assert_eq!(world.line("d"), "leader=2 epoch=0 isr=2");
+    // As the last one alive it leads rather than nobody, and gives back what another can lead.
+    world.fence(2);
+    world.fence(3);
+    assert_eq!(world.line("d"), "leader=none epoch=1 isr=2");
+    world.start(2);
+    assert_eq!(world.line("d"), "leader=2 epoch=2 isr=2");
+    assert_eq!(drain(&mut world, 1, false), ErrorCode::None);
+    assert!(!world.image.broker(BrokerId(1)).unwrap().draining);
+}

@@ -1,8 +1,9 @@
 //! Who leads. The partition has replicas 1,2,3 in that order, leader epoch 5 and partition epoch 7; who is named under
-//! none of `active`, `suspect`, `leaving` and `returning` is out. What a row does not say is not so.
+//! none of `active`, `draining`, `suspect`, `leaving` and `returning` is out. What a row does not say is not so;
+//! min.insync.replicas is 1 unless `min` says otherwise.
 
 use kuorum_metadata::PartitionImage;
-use kuorum_metadata::control::election::{Policy, Standing, change, elect};
+use kuorum_metadata::control::election::{Policy, Standing, Terms, change, elect};
 use kuorum_metadata::record::LeaderRecoveryState;
 use kuorum_protocol::{BrokerId, LeaderEpoch, PartitionEpoch, TopicId};
 
@@ -46,12 +47,51 @@ const ROWS: &str = "
     leader=1 isr=1,2   active=2,3 policy=unclean                 => leader=2 epoch+1 isr=2
     leader=none isr=1  active= policy=unclean                    => nothing
 
-    leader=none isr= elr=3 active=2,3                            => leader=3 epoch+1 isr=3 elr=
-    leader=none isr= elr=2,3 active=2,3                          => leader=2 epoch+1 isr=2 elr=3
-    leader=none isr= elr=3 active=1,2                            => nothing
-    leader=none isr= elr=3 active=1,2 policy=unclean             => leader=1 epoch+1 isr=1 elr= recovering
-    leader=none isr=1 elr=3 active=2,3                           => nothing
+    leader=none isr= elr=3 active=2,3 min=2                      => leader=3 epoch+1 isr=3 elr=
+    leader=none isr= elr=2,3 active=2,3 min=2                    => leader=2 epoch+1 isr=2 elr=3
+    leader=none isr= elr=2,3 active=2,3 min=1                    => leader=2 epoch+1 isr=2 elr=
+    leader=none isr= elr=3 active=1,2 min=2                      => nothing
+    leader=none isr= elr=3 active=1,2 min=2 policy=unclean       => leader=1 epoch+1 isr=1 elr= recovering
     leader=none isr= active=1,2,3                                => nothing
+
+    leader=1 isr=1,2,3 active=1,2 min=2                          => isr=1,2
+    leader=1 isr=1,2,3 active=1 min=2                            => isr=1 elr=2,3
+    leader=1 isr=1,2 active=1,3 min=2                            => isr=1 elr=2
+    leader=1 isr=1 elr=2 active=1,2,3 min=2                      => nothing
+    leader=1 isr=1 elr=2 active=1,2,3 min=1                      => elr=
+    leader=1 isr=1,2 elr=3 active=1 min=3                        => isr=1 elr=2,3
+    leader=1 isr=1 elr=2 active=3 min=2                          => leader=none epoch+1
+    leader=1 isr=1 elr=2 active=2,3 min=2                        => leader=2 epoch+1 isr=2 elr=1
+    leader=none isr=1 elr=2 active=2,3 min=2                     => leader=2 epoch+1 isr=2 elr=1
+    leader=none isr=1 elr=2 active=1,2,3 min=2                   => leader=1 epoch+1
+    leader=none isr=1 elr=2 returning=1 active=2 min=2           => leader=2 epoch+1 isr=2 elr=1
+    leader=none isr=1 elr=2 suspect=1 active=2 min=2             => leader=2 epoch+1 isr=2,1 elr=
+    leader=none isr=1 elr=2 suspect=2 active=3 min=2 policy=unclean   => nothing
+    leader=none isr=1 elr=2 returning=2 active=3 min=2 policy=unclean => nothing
+    leader=none isr=1 elr=2 active=3 min=2 policy=unclean        => leader=3 epoch+1 isr=3 elr= recovering
+    leader=1 isr=1,2,3 active=3 min=2                            => leader=3 epoch+1 isr=3 elr=1,2
+    leader=none isr=1,2,3 active=2 min=2                         => leader=2 epoch+1 isr=2 elr=1,3
+    leader=1 isr=1 elr=2 leaving=1 active=2,3 min=2              => nothing
+    leader=1 isr=1,2 leaving=1 active=2,3 min=2                  => leader=2 epoch+1 isr=2 elr=1
+
+    leader=1 isr=1,2,3 draining=1 active=2,3                     => leader=2 epoch+1
+    leader=1 isr=1,2,3 draining=2 active=1,3                     => nothing
+    leader=1 isr=1 draining=1 active=2,3                         => nothing
+    leader=1 isr=1,2 draining=1 active=3                         => isr=1
+    leader=1 isr=1,2 draining=1,2 active=3                       => nothing
+    leader=1 isr=1 elr=2 draining=1 active=2,3 min=2             => nothing
+    leader=1 isr=1,2,3 draining=2 active=3                       => leader=3 epoch+1 isr=2,3
+    leader=1 isr=1,2 draining=2 active=3                         => leader=2 epoch+1 isr=2
+    leader=none isr=1 elr=2 draining=1 active=2 min=2            => leader=2 epoch+1 isr=2,1 elr=
+    leader=none isr=1 elr=2 draining=2 active=3 min=2            => leader=2 epoch+1 isr=2 elr=1
+    leader=1 isr=1,2 leaving=1 draining=2 active=3               => leader=2 epoch+1 isr=2
+    leader=1 isr=1 draining=2 active=3 policy=unclean            => leader=3 epoch+1 isr=3 recovering
+    leader=1 isr=1 draining=2 policy=unclean active=             => leader=2 epoch+1 isr=2 recovering
+
+    leader=none isr= known=2,3 active=1,2,3                      => nothing
+    leader=none isr= known=2,3 active=1,2,3 policy=unclean       => leader=3 epoch+1 isr=3 recovering
+    leader=none isr= known=2,3 active=1,2 policy=unclean         => leader=2 epoch+1 isr=2 recovering
+    leader=none isr= known=3 active=1,2 policy=unclean           => leader=1 epoch+1 isr=1 recovering
 ";
 
 #[test]
@@ -77,7 +117,7 @@ fn outcome(given: &str) -> String {
         partition_epoch: PartitionEpoch(7),
         leader_recovery_state: LeaderRecoveryState::Recovered,
         elr: members("elr"),
-        last_known_elr: Vec::new(),
+        last_known_elr: members("known"),
         last_unclean_epoch: None,
         adding_replicas: Vec::new(),
         removing_replicas: Vec::new(),
@@ -88,6 +128,8 @@ fn outcome(given: &str) -> String {
             Standing::Active
         } else if members("suspect").contains(&replica) {
             Standing::Suspect
+        } else if members("draining").contains(&replica) {
+            Standing::Draining
         } else if members("leaving").contains(&replica) {
             Standing::Leaving
         } else if members("returning").contains(&replica) {
@@ -100,7 +142,11 @@ fn outcome(given: &str) -> String {
         Some("unclean") => Policy::Unclean,
         _ => Policy::Clean,
     };
-    let elected = elect(&partition, standing, policy);
+    let terms = Terms {
+        policy,
+        min_isr: get("min").map_or(1, |min| min.parse().unwrap()),
+    };
+    let elected = elect(&partition, standing, terms);
     let Some(change) = change(TopicId::ZERO, 0, &partition, &elected, "test") else {
         return "nothing".to_owned();
     };
@@ -119,6 +165,7 @@ fn outcome(given: &str) -> String {
     words.extend(change.elr.map(|elr| format!("elr={}", list(&elr))));
     if change.leader_recovery_state == Some(LeaderRecoveryState::Recovering) {
         assert_eq!(change.last_unclean_epoch, Some(LeaderEpoch(6)));
+        assert_eq!(change.cause, "unclean election: test");
         words.push("recovering".to_owned());
     }
     words.join(" ")

@@ -250,4 +250,33 @@ fn the_elr_is_empty_once_enough_are_in_sync() {
     elr(&mut world, "2,3");
     assert_eq!(propose(&mut world, "1,2"), "3");
     assert_eq!(propose(&mut world, "1,2,3"), "");
+    // Who leaves while fewer than the minimum stay can lead as well as those who stay.
+    assert_eq!(propose(&mut world, "1,3"), "2");
+    assert_eq!(propose(&mut world, "1"), "2,3");
+    assert_eq!(propose(&mut world, "1,2"), "3");
+    assert_eq!(propose(&mut world, "1,2,3"), "");
+}
+
+#[test]
+fn the_answer_names_the_elr() {
+    let mut world = World::with_brokers(2);
+    let topic_id = world.topic("t", "1,2");
+    let resource = kuorum_metadata::record::ConfigResource::Topic("t".to_owned());
+    world.set(resource, "min.insync.replicas", Some("2"));
+    let request = AlterPartitionRequest {
+        broker_id: BrokerId(1),
+        broker_epoch: world.epoch(1),
+        partitions: vec![AlterPartition {
+            topic_id,
+            partition: 0,
+            leader_epoch: LeaderEpoch(0),
+            partition_epoch: PartitionEpoch(0),
+            new_isr: vec![(BrokerId(1), world.epoch(1))],
+            leader_recovery_state: LeaderRecoveryState::Recovered,
+        }],
+    };
+    let decision = alter_partition(&world.image, &request).unwrap();
+    let reply = world.commit(decision);
+    assert_eq!(reply.partitions[0].elr, ids("2"));
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1 elr=2");
 }

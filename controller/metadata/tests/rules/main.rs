@@ -4,7 +4,13 @@
 //!
 //! | taken out | fails |
 //! |---|---|
-//! | `elect`: only members of the ISR lead | `election::rows`, `properties::histories` |
+//! | `elect`: only members of the ISR and ELR lead | `election::rows`, `properties::histories`, `committed::histories` |
+//! | `elr_beside`: nobody is left in the ELR once enough are in sync | `election::rows`, `properties::histories` |
+//! | a leader's high watermark stands still while there is an ELR | `committed::histories` |
+//! | `elect`: a member of the ELR leads when the ISR is out | `election::rows`, `committed::last_replica_standing` |
+//! | `elect`: a broker that is drained gets nothing that another may lead | `election::rows`, `properties::histories` |
+//! | `decide`: a setting's consequences are in its own batch | `brokers::the_unclean_policy_counts_from_the_moment_it_is_changed` |
+//! | `take_roles`: a broker that was forgotten is as good as unknown | `brokers::a_forgotten_broker_brings_nothing_back` |
 //! | `elect`: who is only suspected keeps its leadership, and is not elected | `election::rows`, `brokers::all_killed_at_once_the_first_to_return_leads` |
 //! | `elect`: fenced members leave the ISR only under a live leader | `election::rows`, `brokers::the_last_member_keeps_its_place` |
 //! | `elect`: an unclean leader only when all known-good members are out | `election::rows` |
@@ -42,6 +48,7 @@
 )]
 
 mod brokers;
+mod committed;
 mod configs;
 mod election;
 mod events;

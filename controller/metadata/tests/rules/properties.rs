@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kuorum_metadata::control::command::{ElectLeaders, ElectionType};
-use kuorum_metadata::control::election::Standing;
+use kuorum_metadata::control::election::{Standing, effective_min_isr};
 use kuorum_metadata::control::heartbeats::SessionId;
 use kuorum_metadata::control::{Command, isr};
-use kuorum_metadata::record::LeaderRecoveryState;
+use kuorum_metadata::record::{ConfigResource, LeaderRecoveryState};
 use kuorum_metadata::rpc::{AlterPartition, AlterPartitionRequest};
 use kuorum_metadata::{MetadataImage, snapshot};
 use kuorum_protocol::{BrokerEpoch, BrokerId, DirectoryId};
@@ -54,6 +54,15 @@ enum Event {
         recovered: bool,
     },
     Preferred,
+    /// min.insync.replicas of a topic is changed.
+    Min {
+        topic: usize,
+        min: i32,
+    },
+    Drain {
+        broker: i32,
+        draining: bool,
+    },
     NewController,
 }
 
@@ -67,9 +76,11 @@ fn event() -> impl Strategy<Value = Event> {
         2 => broker.clone().prop_map(|broker| Event::Open { broker }),
         2 => broker.clone().prop_map(|broker| Event::Break { broker }),
         3 => prop_oneof![Just(100u64), Just(300), Just(3000), Just(9000)].prop_map(|millis| Event::Pass { millis }),
-        6 => (broker.clone(), 0..TOPICS.len(), prop::collection::vec(broker, 0..5), prop::bool::weighted(0.2), prop::bool::weighted(0.9))
+        6 => (broker.clone(), 0..TOPICS.len(), prop::collection::vec(broker.clone(), 0..5), prop::bool::weighted(0.2), prop::bool::weighted(0.9))
             .prop_map(|(broker, topic, members, stale, recovered)| Event::Propose { broker, topic, members, stale, recovered }),
         1 => Just(Event::Preferred),
+        2 => (0..TOPICS.len(), 1..4).prop_map(|(topic, min)| Event::Min { topic, min }),
+        1 => (broker, any::<bool>()).prop_map(|(broker, draining)| Event::Drain { broker, draining }),
         1 => Just(Event::NewController),
     ]
 }
@@ -86,7 +97,7 @@ impl History {
             world.topic(name, replicas);
         }
         if unclean {
-            let resource = kuorum_metadata::record::ConfigResource::Topic("c".to_owned());
+            let resource = ConfigResource::Topic("c".to_owned());
             world.set(resource, "unclean.leader.election.enable", Some("true"));
         }
         Self {
@@ -186,6 +197,16 @@ impl History {
                     partitions: None,
                 }));
             }
+            Event::Min { topic, min } => {
+                let resource = ConfigResource::Topic(TOPICS[*topic].0.to_owned());
+                world.set(resource, "min.insync.replicas", Some(&min.to_string()));
+            }
+            Event::Drain { broker, draining } => {
+                world.command(&Command::DrainBroker {
+                    broker_id: BrokerId(*broker),
+                    draining: *draining,
+                });
+            }
             Event::NewController => {
                 let id = world.image.controller_id().unwrap() + 1;
                 world.new_controller(id, &BTreeMap::new());
@@ -207,6 +228,13 @@ impl History {
                         "{}: a dead leader",
                         topic.name
                     );
+                    if standing(leader) == Standing::Draining {
+                        let other = partition
+                            .isr
+                            .iter()
+                            .any(|id| standing(*id) == Standing::Active);
+                        assert!(!other, "{}: a drained leader", topic.name);
+                    }
                     if standing(leader) == Standing::Active {
                         let out = partition
                             .isr
@@ -216,10 +244,10 @@ impl History {
                     }
                 }
                 None => {
-                    let able = partition
-                        .isr
-                        .iter()
-                        .any(|id| standing(*id) == Standing::Active);
+                    let able =
+                        partition.isr.iter().chain(&partition.elr).any(|id| {
+                            matches!(standing(*id), Standing::Active | Standing::Draining)
+                        });
                     assert!(!able, "{}: somebody could lead", topic.name);
                 }
             }
@@ -246,13 +274,25 @@ fn check(before: &MetadataImage, after: &MetadataImage, unclean: bool) {
                 "{name}: a leader that is not in sync"
             );
         }
-        if partition.isr.is_empty() {
+        if partition.isr.is_empty() && partition.elr.is_empty() {
             // Only a replica that is not intact leaves as the last.
             assert!(
                 partition.leader.is_none() && !partition.last_known_elr.is_empty(),
                 "{name}"
             );
         }
+        let min = effective_min_isr(after, topic, partition);
+        assert!(
+            partition.elr.is_empty() || partition.isr.len() < min || partition.leader.is_none(),
+            "{name}: an ELR beside enough in sync"
+        );
+        assert!(
+            partition
+                .elr
+                .iter()
+                .all(|id| partition.replicas.contains(id) && !partition.isr.contains(id)),
+            "{name}: an ELR member that is in sync, or no replica"
+        );
         let Some(old) = before.partition(topic.id, index) else {
             continue;
         };
@@ -280,7 +320,7 @@ fn check(before: &MetadataImage, after: &MetadataImage, unclean: bool) {
                 after.is_active(leader),
                 "{name}: a new leader that is not alive"
             );
-            let knows_all = old.isr.contains(&leader);
+            let knows_all = old.isr.contains(&leader) || old.elr.contains(&leader);
             assert!(
                 knows_all || unclean && name == "c",
                 "{name}: an unclean election"
@@ -294,6 +334,12 @@ fn check(before: &MetadataImage, after: &MetadataImage, unclean: bool) {
         }
         for joined in partition.isr.iter().filter(|id| !old.isr.contains(id)) {
             assert!(after.is_active(*joined), "{name}: joined and not alive");
+        }
+        for joined in partition.elr.iter().filter(|id| !old.elr.contains(id)) {
+            assert!(
+                old.isr.contains(joined),
+                "{name}: into the ELR from nowhere"
+            );
         }
     }
     for broker in after.brokers() {
@@ -352,7 +398,7 @@ proptest! {
         }
         history.world.tick();
         for (topic, _, partition) in history.world.image.partitions() {
-            prop_assert!(partition.leader.is_some() || partition.isr.is_empty(), "{} has no leader", topic.name);
+            prop_assert!(partition.leader.is_some() || partition.isr.is_empty() && partition.elr.is_empty(), "{} has no leader", topic.name);
         }
     }
 

@@ -57,8 +57,12 @@ pub fn line(partition: &PartitionImage) -> String {
     let leader = partition
         .leader
         .map_or("none".to_owned(), |leader| leader.to_string());
+    let elr = match &partition.elr[..] {
+        [] => String::new(),
+        elr => format!(" elr={}", list(elr)),
+    };
     format!(
-        "leader={leader} epoch={} isr={}",
+        "leader={leader} epoch={} isr={}{elr}",
         partition.leader_epoch,
         list(&partition.isr)
     )
