@@ -1,6 +1,7 @@
 //! Carries what leaders propose about their ISRs to the active controller, many at once.
 //! Law: one request in flight; each proposal gets exactly one reply, and what the reply means is the partition's business.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Proposals in one request.
 const BATCH_MOST: usize = 1000;
 
-/// A proposal and whose it is, and whether it lets the ISR grow.
-type Waiting = (Arc<Hosted>, IsrProposal, bool);
+/// A proposal and whose it is, and whether it lets the ISR grow, or shrink, or neither.
+type Waiting = (Arc<Hosted>, IsrProposal, Ordering);
 
 /// Proposals that wait to be sent: at most one a partition, the newest.
 #[derive(Debug, Default)]
@@ -36,9 +37,10 @@ impl IsrProposals {
     pub fn push(&self, hosted: &Arc<Hosted>, proposal: IsrProposal) {
         // Asked now, because the answer may come by the metadata before it comes as a reply.
         let grows = hosted.with(|partition, _| {
-            partition
-                .leader()
-                .is_some_and(|leader| proposal.new_isr.len() > leader.isr().committed().len())
+            partition.leader().map_or(Ordering::Equal, |leader| {
+                let present = leader.isr().committed().len();
+                proposal.new_isr.len().cmp(&present)
+            })
         });
         let mut waiting = self.waiting.lock();
         let key = hosted.key();

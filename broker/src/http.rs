@@ -117,6 +117,8 @@ struct PartitionReport {
     topic: String,
     partition: i32,
     leader_epoch: i32,
+    /// Where the log ended when this leader took over.
+    leader_epoch_start_offset: Option<i64>,
     log_start_offset: i64,
     high_watermark: i64,
     last_stable_offset: i64,
@@ -156,11 +158,9 @@ async fn partitions(State(rooms): Visit, Query(query): Query<PartitionsQuery>) -
                 .is_none_or(|topic| topic == &*hosted.topic)
         })
         .filter_map(|hosted| {
-            let (status, last_stable, size_bytes, behind) =
+            let (status, last_stable, epoch_start, size_bytes, behind) =
                 rooms.replicas.with(hosted, |partition, _| {
-                    if !partition.is_leader() {
-                        return None;
-                    }
+                    let epoch_start = partition.leader()?.epoch_start();
                     let status = partition.status(now);
                     let log = partition.log();
                     let ends = status.followers.iter().map(|follower| follower.log_end);
@@ -168,7 +168,8 @@ async fn partitions(State(rooms): Visit, Query(query): Query<PartitionsQuery>) -
                         .map(|end| end.map(|end| log.bytes_after(end)))
                         .collect();
                     let last_stable = partition.last_stable_offset();
-                    Some((status, last_stable, log.size_bytes(), behind))
+                    let size_bytes = log.size_bytes();
+                    Some((status, last_stable, epoch_start, size_bytes, behind))
                 })?;
             let mut replicas = vec![ReplicaReport {
                 broker: me,
@@ -189,6 +190,7 @@ async fn partitions(State(rooms): Visit, Query(query): Query<PartitionsQuery>) -
                 topic: hosted.topic.to_string(),
                 partition: hosted.index,
                 leader_epoch: status.leader_epoch.0,
+                leader_epoch_start_offset: Some(epoch_start.0),
                 log_start_offset: status.log_start.0,
                 high_watermark: status.high_watermark.0,
                 last_stable_offset: last_stable.0,

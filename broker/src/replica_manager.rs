@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use kuorum_metadata::control::reassignment;
-use kuorum_metadata::record::{BrokerEventKind, ConfigResource};
+use kuorum_metadata::record::{BrokerEventKind, ConfigResource, LeaderRecoveryState};
 use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId, Offset, PartitionIndex, TopicId};
 use kuorum_replication::assignment::Standing;
@@ -154,11 +154,16 @@ impl Hosted {
     }
 
     /// A change of the ISR was decided as this broker proposed it.
-    pub(crate) fn count_isr_change(&self, grew: bool) {
-        match grew {
-            true => self.hands.metrics.isr_expands.inc(),
-            false => self.hands.metrics.isr_shrinks.inc(),
-        };
+    pub(crate) fn count_isr_change(&self, size: std::cmp::Ordering) {
+        match size {
+            std::cmp::Ordering::Greater => {
+                self.hands.metrics.isr_expands.inc();
+            }
+            std::cmp::Ordering::Less => {
+                self.hands.metrics.isr_shrinks.inc();
+            }
+            std::cmp::Ordering::Equal => {}
+        }
     }
 
     /// A follower has fetched so many bytes of records.
@@ -999,6 +1004,8 @@ pub fn assignment(image: &MetadataImage, partition: &PartitionImage) -> Assignme
         replicas: partition.replicas.clone(),
         removing: partition.removing_replicas.iter().copied().collect(),
         isr: partition.isr.iter().copied().collect(),
+        elr: partition.elr.iter().copied().collect(),
+        recovering: partition.leader_recovery_state == LeaderRecoveryState::Recovering,
         last_unclean_epoch: partition.last_unclean_epoch,
         standing: partition
             .replicas

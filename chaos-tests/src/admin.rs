@@ -226,6 +226,27 @@ impl Admin {
         Ok(i32::try_from(leader)?)
     }
 
+    /// Carries out an action without a body: `/brokers/1/drain`.
+    ///
+    /// # Errors
+    /// When no controller answers, or it is refused.
+    pub async fn act(&self, path: &str) -> Result<()> {
+        let path = format!("/api/v1{path}");
+        self.send(Method::POST, &path, Some(b"{}".to_vec()))
+            .await
+            .map(drop)
+    }
+
+    /// Changes settings: `/topics/t/configs`.
+    ///
+    /// # Errors
+    /// When no controller answers, or it is refused.
+    pub async fn patch(&self, path: &str, body: &serde_json::Value) -> Result<()> {
+        let path = format!("/api/v1{path}");
+        let body = Some(serde_json::to_vec(body)?);
+        self.send(Method::PATCH, &path, body).await.map(drop)
+    }
+
     /// The body of the first answer that is good.
     async fn send(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>> {
         let mut problem = String::from("there are no controllers");

@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod checkers;
 pub mod cluster;
+pub mod handover;
 pub mod history;
 pub mod reassignment;
 pub mod sim;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use kuorum_chaos_tests::cluster::LocalCluster;
+use kuorum_chaos_tests::handover::{Handover, Policy};
 use kuorum_chaos_tests::stories::{KillTheLeader, WithoutAController};
 
 const SETTLE: Duration = Duration::from_secs(90);
@@ -47,4 +48,39 @@ async fn producing_goes_on_without_a_controller() {
         .expect("the story runs to its end");
     println!("{verdict}");
     assert!(verdict.holds(), "{verdict:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_topic_that_prefers_availability_is_led_without_its_records() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cluster = cluster(&folder, 26_092);
+    let report = Policy { settle: SETTLE }
+        .run(&cluster)
+        .await
+        .expect("the story runs to its end");
+    println!(
+        "led {} ms after the policy was changed",
+        report.led_after.as_millis()
+    );
+    assert!(report.clean.holds(), "{report:?}");
+    assert!(report.led_after < Duration::from_secs(1), "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_told_to_go_fails_no_write() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cluster = cluster(&folder, 27_092);
+    let story = Handover {
+        partitions: 60,
+        rate: 1_000,
+        settle: SETTLE,
+    };
+    let report = story
+        .run(&cluster, 1)
+        .await
+        .expect("the story runs to its end");
+    println!("{report}");
+    assert!(report.verdict.holds(), "{report:?}");
+    assert_eq!(report.failed, 0, "{report:?}");
+    assert!(report.gone < Duration::from_secs(10), "{report:?}");
 }

@@ -449,8 +449,9 @@ impl Active {
         });
     }
 
-    /// Gives leadership back to preferred leaders, some partitions at a time.
-    pub(crate) fn rebalance(&self) {
+    /// Gives leadership back to preferred leaders, some partitions at a time. Returns whether there may be more of them.
+    pub(crate) fn rebalance(&self) -> bool {
+        let mut given = 0;
         self.with_desk(|desk, _| {
             if desk.waiting >= WAITING {
                 return;
@@ -462,9 +463,11 @@ impl Active {
                     partitions = decision.response,
                     "leadership goes back to preferred leaders"
                 );
+                given = decision.response;
                 drop(desk.record(decision.records));
             }
         });
+        given >= REBALANCE_PARTITIONS
     }
 
     fn with_desk(&self, act: impl FnOnce(&mut Desk, Now)) {
@@ -768,6 +771,10 @@ fn tell(image: &MetadataImage, controller_epoch: ControllerEpoch, records: &[Met
             } => tracing::info!(
                 %controller_epoch, broker = %broker_id, %broker_epoch, "broker unregistered"
             ),
+            MetadataRecord::BrokerDrain {
+                broker_id,
+                draining,
+            } => tracing::info!(%controller_epoch, broker = %broker_id, draining, "broker drained"),
             MetadataRecord::Topic { name, topic_id } => {
                 tracing::info!(%controller_epoch, topic = name, %topic_id, "topic created");
             }
@@ -784,6 +791,7 @@ fn tell(image: &MetadataImage, controller_epoch: ControllerEpoch, records: &[Met
                     continue;
                 };
                 let isr: Vec<i32> = now.isr.iter().map(|broker| broker.0).collect();
+                let elr: Vec<i32> = now.elr.iter().map(|broker| broker.0).collect();
                 tracing::info!(
                     %controller_epoch,
                     topic,
@@ -792,6 +800,7 @@ fn tell(image: &MetadataImage, controller_epoch: ControllerEpoch, records: &[Met
                     leader_epoch = now.leader_epoch.0,
                     partition_epoch = change.partition_epoch.0,
                     ?isr,
+                    ?elr,
                     cause = change.cause,
                     "partition changed"
                 );

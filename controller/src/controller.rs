@@ -109,7 +109,7 @@ impl Controller {
             active: active.clone(),
             quorum: quorum.clone(),
             replays: Replays::new(active.clone(), quorum.clone(), fleet.clone(), clock.clone()),
-            fleet,
+            fleet: fleet.clone(),
             client,
             clock: clock.clone(),
             config: Arc::new(config),
@@ -143,13 +143,15 @@ impl Controller {
         tasks.spawn(active.clone().run());
         let founder = quorum.clone();
         tasks.spawn(async move { founder.found(voters).await });
-        let (ticking, stopped) = (
-            ticker::run(active.clone(), clock, rebalance),
+        let (ticking, looking, stopped) = (
+            ticker::run(active.clone(), clock.clone(), rebalance),
+            ticker::look_around(active.clone(), quorum.clone(), fleet, clock),
             going_down.clone(),
         );
         tasks.spawn(async move {
             tokio::select! {
                 () = ticking => {}
+                () = looking => {}
                 () = stopped.cancelled() => {}
             }
         });

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use kuorum_metadata::{BrokerImage, MetadataImage};
-use kuorum_protocol::{BrokerId, PartitionIndex, TopicId};
+use kuorum_protocol::{BrokerId, Monotonic, PartitionIndex, TopicId};
 use kuorum_transport::Clock;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -30,6 +30,9 @@ pub struct PartitionReport {
     pub topic: String,
     pub partition: PartitionIndex,
     pub leader_epoch: i32,
+    /// Where the log ended when its leader took over.
+    #[serde(default)]
+    pub leader_epoch_start_offset: Option<i64>,
     #[serde(default)]
     pub log_start_offset: Option<i64>,
     #[serde(default)]
@@ -85,7 +88,15 @@ pub struct Survey {
     pub unreachable: BTreeSet<BrokerId>,
 }
 
-type Remembered = HashMap<(TopicId, PartitionIndex), PartitionReport>;
+type Remembered = HashMap<(TopicId, PartitionIndex), Known>;
+
+/// What a leader last said of its partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub report: PartitionReport,
+    /// When it said so.
+    pub at: Monotonic,
+}
 
 /// Asks the brokers. Clones share what is remembered.
 #[derive(Clone, Debug)]
@@ -127,7 +138,7 @@ impl Fleet {
         }
         let questions = led.into_iter().map(|(broker, indexes)| async move {
             let answer = match image.broker(broker) {
-                Some(image) => self.ask(&image.http, &topic.name).await,
+                Some(image) => self.ask(&image.http, Some(&topic.name)).await,
                 None => None,
             };
             (broker, indexes, answer)
@@ -156,6 +167,7 @@ impl Fleet {
         image: &MetadataImage,
         survey: &mut Survey,
     ) {
+        let at = self.clock.now().monotonic;
         let mut remembered = self.remembered.lock();
         if remembered.len() > REMEMBERED {
             remembered.retain(|(topic_id, _), _| image.topic_by_id(*topic_id).is_some());
@@ -163,7 +175,8 @@ impl Fleet {
         for index in partitions {
             match survey.reports.get(index) {
                 Some((report, _)) if remembered.len() <= REMEMBERED => {
-                    remembered.insert((topic_id, *index), report.clone());
+                    let report = report.clone();
+                    remembered.insert((topic_id, *index), Known { report, at });
                 }
                 Some(_) => {}
                 None => {
@@ -171,7 +184,7 @@ impl Fleet {
                         .partition(topic_id, *index)
                         .is_some_and(|p| p.leader.is_none());
                     if leaderless && let Some(last) = remembered.get(&(topic_id, *index)) {
-                        survey.reports.insert(*index, (last.clone(), true));
+                        survey.reports.insert(*index, (last.report.clone(), true));
                     }
                 }
             }
@@ -192,11 +205,40 @@ impl Fleet {
         .await
     }
 
-    async fn ask(&self, http: &str, topic: &str) -> Option<Vec<PartitionReport>> {
-        // A topic's name needs no escaping: letters, digits, dot, dash and underscore.
-        self.get(format!(
-            "http://{http}/internal/v1/partitions?topic={topic}"
-        ))
+    /// What the last leader of a partition last said, if anybody asked.
+    pub fn last_known(&self, topic_id: TopicId, index: PartitionIndex) -> Option<Known> {
+        self.remembered.lock().get(&(topic_id, index)).cloned()
+    }
+
+    /// Asks every broker in service about all that it leads, for the day when nobody leads it.
+    pub async fn look_around(&self, image: &MetadataImage) {
+        let brokers = image.brokers().filter(|broker| !broker.fenced);
+        let questions = brokers.map(|broker| self.ask(&broker.http, None));
+        let answers = join_all(questions).await;
+        let at = self.clock.now().monotonic;
+        let mut remembered = self.remembered.lock();
+        remembered.retain(|(topic_id, index), _| image.partition(*topic_id, *index).is_some());
+        for report in answers.into_iter().flatten().flatten() {
+            let Some(topic) = image.topic(&report.topic) else {
+                continue;
+            };
+            let key = (topic.id, report.partition);
+            let older = remembered
+                .get(&key)
+                .is_some_and(|known| known.report.leader_epoch > report.leader_epoch);
+            if !older && (remembered.len() < REMEMBERED || remembered.contains_key(&key)) {
+                remembered.insert(key, Known { report, at });
+            }
+        }
+    }
+
+    /// Of one topic, or of all that it leads.
+    async fn ask(&self, http: &str, topic: Option<&str>) -> Option<Vec<PartitionReport>> {
+        self.get(match topic {
+            // A topic's name needs no escaping: letters, digits, dot, dash and underscore.
+            Some(topic) => format!("http://{http}/internal/v1/partitions?topic={topic}"),
+            None => format!("http://{http}/internal/v1/partitions"),
+        })
         .await
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kuorum_metadata::image::{MetadataImage, PartitionImage};
+use kuorum_metadata::record::LeaderRecoveryState;
 use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch};
 
 /// One partition as the metadata image shows it.
@@ -19,6 +20,10 @@ pub struct Assignment {
     /// Those that leave once the others are complete: the minimum ISR is held against what stays.
     pub removing: BTreeSet<BrokerId>,
     pub isr: BTreeSet<BrokerId>,
+    /// Who may be elected although it is not in the ISR (KIP-966).
+    pub elr: BTreeSet<BrokerId>,
+    /// Elected uncleanly, and the leader has not said yet that its log is in order (KIP-704).
+    pub recovering: bool,
     /// The leader epoch of the last unclean election, if there ever was one.
     pub last_unclean_epoch: Option<LeaderEpoch>,
     /// The registration of each replica's broker; a broker that is not registered is missing.
@@ -36,6 +41,8 @@ impl Assignment {
             replicas: partition.replicas.clone(),
             removing: partition.removing_replicas.iter().copied().collect(),
             isr: partition.isr.iter().copied().collect(),
+            elr: partition.elr.iter().copied().collect(),
+            recovering: partition.leader_recovery_state == LeaderRecoveryState::Recovering,
             last_unclean_epoch: partition.last_unclean_epoch,
             standing: partition
                 .replicas

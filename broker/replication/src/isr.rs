@@ -1,5 +1,6 @@
 //! The in-sync replicas of a partition, as its leader sees them while a change is on its way.
-//! Law: one change in flight. The high watermark is held back by `maximal`; acks=all is admitted by `committed`.
+//! Law: one change in flight. The high watermark is held back by `maximal`, and does not move at all while somebody
+//! outside the ISR may lead (the ELR); acks=all is admitted by `committed`.
 
 use std::collections::BTreeSet;
 
@@ -7,6 +8,7 @@ use kuorum_metadata::record::LeaderRecoveryState;
 use kuorum_metadata::rpc::AlterPartitionResult;
 use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, Monotonic, PartitionEpoch};
 
+use crate::assignment::Assignment;
 use crate::mutation::{self, Mutation};
 
 /// A set of brokers.
@@ -21,6 +23,8 @@ pub enum Isr {
     Expanding { isr: Replicas, joining: BrokerId },
     /// Some members have been proposed to leave.
     Shrinking { isr: Replicas, leaving: Replicas },
+    /// Nobody joins or leaves: the leader says that its log is in order after an unclean election (KIP-704).
+    Recovering { isr: Replicas },
 }
 
 impl Isr {
@@ -28,9 +32,10 @@ impl Isr {
     #[must_use]
     pub fn committed(&self) -> &Replicas {
         match self {
-            Self::Committed { isr } | Self::Expanding { isr, .. } | Self::Shrinking { isr, .. } => {
-                isr
-            }
+            Self::Committed { isr }
+            | Self::Recovering { isr }
+            | Self::Expanding { isr, .. }
+            | Self::Shrinking { isr, .. } => isr,
         }
     }
 
@@ -38,7 +43,7 @@ impl Isr {
     #[must_use]
     pub fn maximal(&self) -> Replicas {
         match self {
-            Self::Committed { isr } => isr.clone(),
+            Self::Committed { isr } | Self::Recovering { isr } => isr.clone(),
             Self::Expanding { isr, joining } => {
                 let mut all = isr.clone();
                 if !mutation::off(Mutation::HighWatermarkIgnoresMaximalIsr) {
@@ -60,7 +65,9 @@ impl Isr {
     pub fn maximal_len(&self) -> usize {
         match self {
             Self::Expanding { isr, .. } => isr.len() + 1,
-            Self::Committed { isr } | Self::Shrinking { isr, .. } => isr.len(),
+            Self::Committed { isr } | Self::Recovering { isr } | Self::Shrinking { isr, .. } => {
+                isr.len()
+            }
         }
     }
 
@@ -68,7 +75,7 @@ impl Isr {
     #[must_use]
     pub fn proposed(&self) -> Replicas {
         match self {
-            Self::Committed { isr } => isr.clone(),
+            Self::Committed { isr } | Self::Recovering { isr } => isr.clone(),
             Self::Expanding { isr, joining } => {
                 let mut all = isr.clone();
                 all.insert(*joining);
@@ -106,6 +113,8 @@ pub enum IsrReply {
         leader_epoch: LeaderEpoch,
         partition_epoch: PartitionEpoch,
         isr: Replicas,
+        /// Who else may lead (KIP-966).
+        elr: Replicas,
     },
     /// It was certainly not applied (INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED).
     NotApplied,
@@ -150,6 +159,7 @@ impl From<&AlterPartitionResult> for IsrReply {
                 leader_epoch: result.leader_epoch,
                 partition_epoch: result.partition_epoch,
                 isr: result.isr.iter().copied().collect(),
+                elr: result.elr.iter().copied().collect(),
             },
             code => Self::from_error(code),
         }
@@ -160,6 +170,10 @@ impl From<&AlterPartitionResult> for IsrReply {
 #[derive(Clone, Debug)]
 pub(crate) struct IsrState {
     pub(crate) isr: Isr,
+    /// Who may be elected although it is not in the ISR: the high watermark waits until there is nobody.
+    pub(crate) elr: Replicas,
+    /// Whether the controllers still take the log for one that is being put in order.
+    pub(crate) recovering: bool,
     pub(crate) partition_epoch: PartitionEpoch,
     request: Option<Request>,
     next_number: u64,
@@ -182,10 +196,14 @@ enum Awaiting {
 }
 
 impl IsrState {
-    pub(crate) fn new(isr: Replicas, partition_epoch: PartitionEpoch, next_number: u64) -> Self {
+    pub(crate) fn new(assignment: &Assignment, next_number: u64) -> Self {
         Self {
-            isr: Isr::Committed { isr },
-            partition_epoch,
+            isr: Isr::Committed {
+                isr: assignment.isr.clone(),
+            },
+            elr: assignment.elr.clone(),
+            recovering: assignment.recovering,
+            partition_epoch: assignment.partition_epoch,
             request: None,
             next_number,
             not_before: Monotonic::default(),
@@ -230,15 +248,20 @@ impl IsrState {
         proposal
     }
 
-    /// The metadata image shows this ISR under this partition epoch. Older news is ignored; newer news settles
-    /// whatever was pending. Returns whether anything changed.
-    pub(crate) fn on_metadata(&mut self, isr: &Replicas, partition_epoch: PartitionEpoch) -> bool {
-        if partition_epoch <= self.partition_epoch
+    /// The metadata image shows the partition so. Older news is ignored; newer news settles whatever was pending.
+    /// Returns whether anything changed.
+    pub(crate) fn on_metadata(&mut self, assignment: &Assignment) -> bool {
+        if assignment.partition_epoch <= self.partition_epoch
             || (self.isr.is_pending() && mutation::off(Mutation::MetadataSettlesNothing))
         {
             return false;
         }
-        self.settle(isr.clone(), partition_epoch);
+        self.recovering = assignment.recovering;
+        self.settle(
+            assignment.isr.clone(),
+            assignment.elr.clone(),
+            assignment.partition_epoch,
+        );
         true
     }
 
@@ -262,13 +285,16 @@ impl IsrState {
                 leader_epoch: decided_for,
                 partition_epoch,
                 isr,
+                elr,
             } => {
                 if decided_for != leader_epoch || partition_epoch < self.partition_epoch {
                     request.awaiting = Awaiting::Metadata;
                     return false;
                 }
                 // Equal: the controllers had it so already (KAFKA-12751).
-                self.settle(isr, partition_epoch);
+                // Every proposal says that the log is in order.
+                self.recovering = false;
+                self.settle(isr, elr, partition_epoch);
                 true
             }
             IsrReply::NotApplied => {
@@ -303,8 +329,9 @@ impl IsrState {
         }
     }
 
-    fn settle(&mut self, isr: Replicas, partition_epoch: PartitionEpoch) {
+    fn settle(&mut self, isr: Replicas, elr: Replicas, partition_epoch: PartitionEpoch) {
         self.isr = Isr::Committed { isr };
+        self.elr = elr;
         self.partition_epoch = partition_epoch;
         self.request = None;
     }

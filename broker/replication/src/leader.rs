@@ -1,5 +1,5 @@
 //! The leader's view of one partition: who is in sync and how far anyone may read.
-//! Law: no clock, no file, no socket. A follower outside `maximal` holds the high watermark back only while it is
+//! Law: no clock, no file, no socket. Whoever may be elected is waited for. A follower outside `maximal` holds the high watermark back only while it is
 //! caught up and allowed to join; the high watermark never falls; everything known of followers is of this epoch.
 
 #[cfg(test)]
@@ -101,11 +101,7 @@ impl Leader {
             epoch_start: ends.log_end,
             replicas: assignment.replicas.clone(),
             replication_factor: assignment.replication_factor(),
-            isr: IsrState::new(
-                assignment.isr.clone(),
-                assignment.partition_epoch,
-                first_proposal,
-            ),
+            isr: IsrState::new(assignment, first_proposal),
             followers: BTreeMap::new(),
             standing: assignment.standing.clone(),
             terms,
@@ -244,7 +240,9 @@ impl Leader {
             .get_mut(&broker)
             .ok_or(FetchRefused::NotAReplica)?;
         progress.on_fetch(now, broker_epoch, from, leader_end);
-        let proposal = self.propose_to_expand(broker, now);
+        let proposal = self
+            .propose_recovered(now)
+            .or_else(|| self.propose_to_expand(broker, now));
         Ok(self.stepped(now, proposal))
     }
 
@@ -254,8 +252,7 @@ impl Leader {
             assignment.leader_epoch, self.leader_epoch,
             "another epoch is another leader"
         );
-        self.isr
-            .on_metadata(&assignment.isr, assignment.partition_epoch);
+        self.isr.on_metadata(assignment);
         // The answer to a proposal may have told of this partition epoch first, but not of its replicas.
         if assignment.partition_epoch >= self.isr.partition_epoch {
             self.replicas.clone_from(&assignment.replicas);
@@ -292,10 +289,13 @@ impl Leader {
         self.stepped(now, None)
     }
 
-    /// Time has passed: proposes to remove members that are out of sync, every half of the lag allowed, and sends an
-    /// unanswered proposal again.
+    /// Time has passed: proposes to remove members that are out of sync, every half of the lag allowed, sends an unanswered
+    /// proposal again, and says after an unclean election that the log is in order.
     pub fn tick(&mut self, now: Monotonic) -> Step {
-        let mut proposal = self.isr.due_retry(now);
+        let mut proposal = self
+            .isr
+            .due_retry(now)
+            .or_else(|| self.propose_recovered(now));
         if now >= self.next_lag_check {
             self.next_lag_check = now + self.terms.replica_lag_time_max / 2;
             if proposal.is_none() {
@@ -341,6 +341,15 @@ impl Leader {
         }
         let isr = self.isr.isr.committed().clone();
         Some(self.propose(Isr::Shrinking { isr, leaving }))
+    }
+
+    /// After an unclean election this log is the partition's from now on: said before anybody joins.
+    fn propose_recovered(&mut self, now: Monotonic) -> Option<IsrProposal> {
+        if !self.isr.recovering || !self.isr.may_propose(now) {
+            return None;
+        }
+        let isr = self.isr.isr.committed().clone();
+        Some(self.propose(Isr::Recovering { isr }))
     }
 
     fn propose_to_expand(&mut self, joining: BrokerId, now: Monotonic) -> Option<IsrProposal> {
@@ -415,6 +424,11 @@ impl Leader {
         let in_sync = self.isr.isr.committed().len();
         if in_sync < self.min_isr() && !mutation::off(Mutation::HighWatermarkIgnoresMinIsr) {
             return false; // KAFKA-15583
+        }
+        if !self.isr.elr.is_empty() && !mutation::off(Mutation::HighWatermarkIgnoresElr) {
+            // The controllers may elect somebody who does not follow. That fewer are in sync than the minimum says so
+            // already, except while a new minimum is known there and not here.
+            return false;
         }
         let maximal = self.isr.isr.maximal();
         let mut common = self.counted_end();

@@ -8,6 +8,8 @@ pub enum Mutation {
     HighWatermarkIgnoresMaximalIsr,
     /// The high watermark advances although fewer than min.insync.replicas are in sync.
     HighWatermarkIgnoresMinIsr,
+    /// The high watermark advances although somebody outside the ISR may lead (KIP-966).
+    HighWatermarkIgnoresElr,
     /// The leader counts itself up to its log end, flushed or not.
     LeaderCountsUnflushed,
     /// A follower fetches on (and so reports) before what it has is flushed.
@@ -59,6 +61,7 @@ impl Mutation {
     pub const ALL: &'static [Self] = &[
         Self::HighWatermarkIgnoresMaximalIsr,
         Self::HighWatermarkIgnoresMinIsr,
+        Self::HighWatermarkIgnoresElr,
         Self::LeaderCountsUnflushed,
         Self::FollowerReportsUnflushed,
         Self::AckOutlivesEpoch,

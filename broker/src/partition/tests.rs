@@ -1,6 +1,6 @@
 //! Stories of replicas, told through their public face, on simulated disks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kuorum_protocol::error_code::ErrorCode;
@@ -176,6 +176,8 @@ fn assignment(leader: Option<i32>, epoch: i32, partition_epoch: i32, isr: &[i32]
         replicas: vec![BrokerId(1), BrokerId(2), BrokerId(3)],
         removing: Default::default(),
         isr: isr.iter().map(|id| BrokerId(*id)).collect(),
+        elr: BTreeSet::new(),
+        recovering: false,
         last_unclean_epoch: None,
         standing,
     }

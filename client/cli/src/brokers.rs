@@ -1,21 +1,33 @@
-//! `kuorum brokers`: who is there.
-//! Law: reads only.
+//! `kuorum brokers`: who is there, and who is to lead nothing for a while.
+//! Law: draining moves leadership within the ISR and nothing else; it lasts until it is ended.
 
 use clap::Subcommand;
 use kuorum_admin_api::{Broker, BrokerState};
+use reqwest::Method;
+use serde_json::json;
 
 use crate::Global;
 use crate::admin::Admin;
 use crate::failure::Failure;
-use crate::output::{Output, json, or_dash, say, table};
+use crate::output::{Output, counted, json, note, or_dash, say, table};
 
-/// List and describe brokers
+/// List, describe and drain brokers
 #[derive(Debug, Subcommand)]
 pub(crate) enum Brokers {
     /// List brokers
     List,
     /// Show one broker
     Describe {
+        /// Its id
+        id: i32,
+    },
+    /// Take leadership from a broker and keep it away, through restarts, until it is undrained
+    Drain {
+        /// Its id
+        id: i32,
+    },
+    /// Let a broker lead again
+    Undrain {
         /// Its id
         id: i32,
     },
@@ -39,8 +51,40 @@ impl Brokers {
                     Output::Table => describe(&broker),
                 }
             }
+            Self::Drain { id } => set_draining(&admin, global, id, "drain").await,
+            Self::Undrain { id } => set_draining(&admin, global, id, "undrain").await,
         }
     }
+}
+
+async fn set_draining(
+    admin: &Admin,
+    global: &Global,
+    id: i32,
+    action: &str,
+) -> Result<(), Failure> {
+    let path = format!("/brokers/{id}/{action}");
+    let broker: Broker = admin.send(Method::POST, &path, &json!({})).await?;
+    match (global.output, broker.draining) {
+        (Output::Json, _) => json(&broker)?,
+        (Output::Table, true) => say(&format!(
+            "broker {id} is draining; it leads {}",
+            broker.leaders
+        ))?,
+        (Output::Table, false) => say(&format!("broker {id} may lead again"))?,
+    }
+    match (broker.draining, broker.leaders) {
+        (true, 1..) => note(&format!(
+            "no other replica in sync could lead {}: they move when one can",
+            counted(broker.leaders as u64, "partition", "partitions")
+        )),
+        (false, _) => note(
+            "leadership comes back with the next automatic rebalance, or now with \
+             kuorum elect-leaders --type preferred",
+        ),
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Writes brokers as a table.
@@ -71,6 +115,7 @@ pub(crate) fn show(brokers: &[Broker]) -> Result<(), Failure> {
 fn state(state: BrokerState) -> &'static str {
     match state {
         BrokerState::Active => "active",
+        BrokerState::Draining => "draining",
         BrokerState::Fenced => "fenced",
         BrokerState::ShuttingDown => "shutting down",
     }

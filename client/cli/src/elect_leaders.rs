@@ -8,7 +8,7 @@ use reqwest::Method;
 use crate::Global;
 use crate::admin::Admin;
 use crate::failure::Failure;
-use crate::output::{Output, confirmed, counted, json, or_dash, table};
+use crate::output::{Output, confirmed, counted, json, note, or_dash, table};
 
 /// Elect preferred leaders, or unclean ones
 #[derive(Debug, Args)]
@@ -52,11 +52,15 @@ impl ElectLeaders {
                 ));
             }
             Kind::Unclean => {
+                let topic = self.topic.clone();
                 confirmed(
-                    "Acknowledged records that no live replica has will be lost.",
+                    &format!(
+                        "Records of {} that no live replica has will be lost, acknowledged or not.",
+                        topic.as_deref().unwrap_or_default()
+                    ),
                     self.yes,
                 )?;
-                (ElectionType::Unclean, Some("unclean".to_owned()))
+                (ElectionType::Unclean, topic)
             }
         };
         let request = ElectionRequest {
@@ -69,17 +73,35 @@ impl ElectLeaders {
         match global.output {
             Output::Json => json(&report)?,
             Output::Table => table(
-                &["TOPIC", "PARTITION", "ELECTED", "WHY NOT", ""],
+                &[
+                    "TOPIC",
+                    "PARTITION",
+                    "ELECTED",
+                    "LEADER",
+                    "EPOCH",
+                    "WHY NOT",
+                    "",
+                ],
                 report.items.iter().map(|item| {
                     vec![
                         item.topic.clone(),
                         item.partition.to_string(),
                         if item.elected { "yes" } else { "no" }.to_owned(),
+                        or_dash(item.leader),
+                        or_dash(item.leader_epoch),
                         or_dash(item.error.as_ref()),
                         item.message.clone().unwrap_or_default(),
                     ]
                 }),
             )?,
+        }
+        for item in &report.items {
+            if let Some(loss) = &item.loss {
+                note(&format!(
+                    "{}-{}: {}",
+                    item.topic, item.partition, loss.summary
+                ));
+            }
         }
         let not_needed = |error: &str| error == "ELECTION_NOT_NEEDED";
         let failed = report

@@ -86,7 +86,7 @@ enum Command {
     Topics(topics::Topics),
     /// Show and change settings, with the options of kafka-configs
     Configs(configs::Configs),
-    /// List and describe brokers
+    /// List, describe and drain brokers
     #[command(subcommand)]
     Brokers(brokers::Brokers),
     /// Elect preferred leaders, or unclean ones
@@ -181,6 +181,8 @@ mod tests {
             "events --follow --topic payments -o json",
             "events --type leader_changed,isr_shrunk --broker 1 --since 10m -n 5",
             "topics epochs payments --partition 2",
+            "brokers drain 1",
+            "brokers undrain 1",
             "elect-leaders --type unclean --topic t --partition 0 --yes",
             "reassignments plan --topics payments --brokers 4,5,6 -o json",
             "reassignments run --topics payments,orders --brokers 4,5,6 --throttle 10000000",

@@ -258,6 +258,7 @@ impl Describe {
             }
         }
         warn(&configs);
+        warn_of_refusals(&configs, &partitions);
         if unreachable.is_empty() {
             return Ok(());
         }
@@ -364,6 +365,25 @@ pub(crate) fn source(source: ConfigSource) -> &'static str {
         ConfigSource::ClusterDefault => "cluster default",
         ConfigSource::ControllerFile => "controllers' file",
         ConfigSource::Default => "default",
+    }
+}
+
+/// Says where writes are refused although there is a leader.
+fn warn_of_refusals(configs: &[ConfigEntry], partitions: &[Partition]) {
+    let min_isr: usize = configs
+        .iter()
+        .find(|entry| entry.name == "min.insync.replicas")
+        .and_then(|entry| entry.value.as_deref()?.parse().ok())
+        .unwrap_or(1);
+    for partition in partitions {
+        let min_isr = min_isr.min(partition.replicas.len());
+        if partition.leader.is_some() && partition.isr.len() < min_isr {
+            note(&format!(
+                "note: partition {} refuses acks=all (NOT_ENOUGH_REPLICAS): {} of {min_isr} replicas are in sync",
+                partition.partition,
+                partition.isr.len()
+            ));
+        }
     }
 }
 

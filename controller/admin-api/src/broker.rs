@@ -8,6 +8,9 @@ use utoipa::ToSchema;
 pub struct Broker {
     pub id: i32,
     pub state: BrokerState,
+    /// Leadership is kept away from it until `POST /brokers/{id}/undrain`, whatever its state.
+    #[serde(default)]
+    pub draining: bool,
     /// The metadata offset of its registration (KIP-631).
     pub broker_epoch: i64,
     /// Which run of the process this is.
@@ -34,6 +37,8 @@ pub struct Broker {
 pub enum BrokerState {
     /// Registered and serving.
     Active,
+    /// Serving as a follower: leadership was taken from it, and only comes to it where nobody else could lead.
+    Draining,
     /// Registered, but not heard from, or not caught up yet: it leads nothing.
     Fenced,
     /// Handing over its leaderships before it stops.

@@ -18,7 +18,7 @@ pub use broker::{Broker, BrokerState, ListenerAddress};
 pub use cluster::{Health, HealthReason};
 pub use config::{ConfigEntry, ConfigPatch, ConfigSource};
 pub use election::{
-    ElectionOutcome, ElectionReport, ElectionRequest, ElectionType, TopicPartition,
+    ElectionOutcome, ElectionReport, ElectionRequest, ElectionType, Loss, TopicPartition,
 };
 pub use event::{Epoch, EpochPage, Event, EventOrder, EventPage, EventQuery};
 pub use page::{MAX_PAGE_SIZE, Page, PageQuery};

@@ -29,6 +29,9 @@ pub struct Partition {
     pub osr: Vec<i32>,
     /// Eligible leader replicas (KIP-966).
     pub elr: Vec<i32>,
+    /// While nobody leads: replicas that were eligible and came back without all they had, the last one last.
+    #[serde(default)]
+    pub last_known_elr: Vec<i32>,
     pub log_start_offset: Option<i64>,
     /// Consumers may read below this.
     pub high_watermark: Option<i64>,

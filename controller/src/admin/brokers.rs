@@ -1,17 +1,18 @@
-//! `GET /brokers`, `GET /brokers/{id}`.
+//! `GET /brokers`, `GET /brokers/{id}`, `POST /brokers/{id}/drain`, `POST /brokers/{id}/undrain`.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
 use kuorum_admin_api::{Broker, BrokerState, ListenerAddress, Page, PageQuery, Problem};
+use kuorum_metadata::control::{Command, CommandReply};
 use kuorum_metadata::{BrokerImage, MetadataImage};
 use kuorum_protocol::BrokerId;
 use kuorum_protocol::error_code::ErrorCode;
 
-use super::Admin;
 use super::page::{number_key, page};
 use super::problem::{Path, Query, Refused};
+use super::{Admin, mismatched};
 
 /// How much of the cluster rests on a broker.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +53,55 @@ pub(super) async fn get(
     Ok(Json(view(broker, &loads(&image))))
 }
 
+/// Takes leadership from a broker and keeps it away until it is undrained, restarts or not. Leadership only moves within
+/// the ISR: what no other member can lead stays. Answers with the broker as it then is; asking again changes nothing.
+#[utoipa::path(post, path = "/api/v1/brokers/{id}/drain", params(("id" = i32, Path)), responses(
+    (status = 200, body = Broker), (status = 404, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn drain(
+    State(admin): State<Admin>,
+    Path(id): Path<i32>,
+) -> Result<Json<Broker>, Refused> {
+    set_draining(&admin, id, true, "drain").await
+}
+
+/// Lets a broker lead again. Its partitions come back with the next election of preferred leaders.
+#[utoipa::path(post, path = "/api/v1/brokers/{id}/undrain", params(("id" = i32, Path)), responses(
+    (status = 200, body = Broker), (status = 404, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn undrain(
+    State(admin): State<Admin>,
+    Path(id): Path<i32>,
+) -> Result<Json<Broker>, Refused> {
+    set_draining(&admin, id, false, "undrain").await
+}
+
+async fn set_draining(
+    admin: &Admin,
+    id: i32,
+    draining: bool,
+    action: &str,
+) -> Result<Json<Broker>, Refused> {
+    let command = Command::DrainBroker {
+        broker_id: BrokerId(id),
+        draining,
+    };
+    let CommandReply::DrainBroker(outcome) = admin.decide(command).await? else {
+        return Err(mismatched());
+    };
+    let path = format!("/api/v1/brokers/{id}/{action}");
+    if !outcome.is_ok() {
+        return Err(Refused::outcome(&outcome).at(&path));
+    }
+    let image = admin.quorum.image();
+    let broker = image.broker(BrokerId(id)).ok_or_else(|| {
+        Refused::kafka(
+            ErrorCode::BrokerIdNotRegistered,
+            format!("broker {id} was forgotten since"),
+        )
+        .at(&path)
+    })?;
+    Ok(Json(view(broker, &loads(&image))))
+}
+
 fn loads(image: &MetadataImage) -> BTreeMap<BrokerId, Load> {
     let mut loads: BTreeMap<BrokerId, Load> = BTreeMap::new();
     for (_, _, partition) in image.partitions() {
@@ -72,8 +122,10 @@ fn view(broker: &BrokerImage, loads: &BTreeMap<BrokerId, Load>) -> Broker {
         state: match (broker.fenced, broker.in_controlled_shutdown) {
             (_, true) => BrokerState::ShuttingDown,
             (true, false) => BrokerState::Fenced,
+            (false, false) if broker.draining => BrokerState::Draining,
             (false, false) => BrokerState::Active,
         },
+        draining: broker.draining,
         broker_epoch: broker.epoch.0,
         incarnation_id: broker.incarnation_id.to_string(),
         rack: broker.rack.clone(),

@@ -2,13 +2,16 @@
 //! Law: counts are complete, samples are short. A controller that is not active and cannot reach the active one says so
 //! itself.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use futures_util::future::join_all;
 use kuorum_admin_api::{Health, HealthReason};
-use kuorum_metadata::{MetadataImage, PartitionImage};
+use kuorum_metadata::MetadataImage;
+use kuorum_metadata::control::election::effective_min_isr;
+use kuorum_protocol::{BrokerId, DirectoryId};
 
 use super::Admin;
 
@@ -70,67 +73,417 @@ async fn silent_controllers(admin: &Admin) -> Vec<String> {
 /// What the metadata says is wrong.
 fn of_image(image: &MetadataImage) -> Vec<HealthReason> {
     let mut reasons = Vec::new();
-    let brokers = |wanted: &dyn Fn(&kuorum_metadata::BrokerImage) -> bool| {
-        image
-            .brokers()
-            .filter(|broker| wanted(broker))
-            .map(|broker| format!("broker-{}", broker.id))
-            .collect::<Vec<_>>()
-    };
-    let partitions = |wanted: &dyn Fn(&str, &PartitionImage) -> bool| {
-        image
-            .partitions()
-            .filter(|(topic, _, partition)| wanted(&topic.name, partition))
-            .map(|(topic, index, _)| format!("{}-{index}", topic.name))
-            .collect::<Vec<_>>()
-    };
-    let mut add = |code: &str, found: Vec<String>, cause: &str, cure: &str| {
-        if !found.is_empty() {
-            reasons.push(HealthReason {
-                code: code.to_owned(),
-                count: found.len(),
-                sample: found.into_iter().take(SAMPLE).collect(),
-                cause: cause.to_owned(),
-                cure: cure.to_owned(),
-            });
-        }
-    };
     if !image.brokers().any(|broker| broker.is_active()) {
-        add(
+        reasons.push(reason(
             "NO_ACTIVE_BROKER",
             vec!["cluster".to_owned()],
             "no broker is registered and unfenced",
             "start a broker; if one runs, its log says why it is not admitted",
-        );
+        ));
     }
-    add(
+    let fenced = image.brokers().filter(|broker| broker.fenced);
+    reasons.push(reason(
         "FENCED_BROKERS",
-        brokers(&|broker| broker.fenced),
+        fenced.map(|broker| format!("broker-{}", broker.id)),
         "a broker is stopped, cut off, or not caught up yet",
         "start it again, or restore its network; its log says why it is not admitted",
-    );
-    add(
-        "LEADERLESS_PARTITIONS",
-        partitions(&|_, partition| partition.leader.is_none()),
-        "every in-sync replica is on a broker that is down",
-        "start one of the brokers in the partition's isr; an unclean election would lose records",
-    );
-    add(
-        "UNDER_MIN_ISR_PARTITIONS",
-        partitions(&|topic, partition| {
-            let min = image
-                .min_insync_replicas(topic)
-                .min(partition.replication_factor());
-            partition.leader.is_some() && partition.isr.len() < min
-        }),
-        "fewer replicas are in sync than min.insync.replicas: acks=all is refused and nothing new becomes readable",
-        "start the brokers in the partition's osr",
-    );
-    add(
+    ));
+    reasons.push(reason(
+        "OFFLINE_LOG_DIRECTORIES",
+        offline_directories(image),
+        "a log directory has failed or did not come back with its broker: its replicas are out of sync and cannot lead",
+        "repair or replace the disk and start the broker again; the broker's log says what went wrong with it",
+    ));
+    reasons.extend(offline_partitions(image));
+    reasons.extend(under_min_isr(image));
+    let under_replicated = image
+        .partitions()
+        .filter(|(_, _, partition)| partition.isr.len() < partition.replication_factor());
+    reasons.push(reason(
         "UNDER_REPLICATED_PARTITIONS",
-        partitions(&|_, partition| partition.isr.len() < partition.replication_factor()),
+        under_replicated.map(|(topic, index, _)| format!("{}-{index}", topic.name)),
         "a replica is down or too far behind",
         "start the brokers in the partition's osr and wait until they have caught up",
-    );
+    ));
+    reasons.retain(|reason| reason.count > 0);
     reasons
+}
+
+fn reason(
+    code: &str,
+    found: impl IntoIterator<Item = String>,
+    cause: impl Into<String>,
+    cure: impl Into<String>,
+) -> HealthReason {
+    let found: Vec<String> = found.into_iter().collect();
+    HealthReason {
+        code: code.to_owned(),
+        count: found.len(),
+        sample: found.into_iter().take(SAMPLE).collect(),
+        cause: cause.into(),
+        cure: cure.into(),
+    }
+}
+
+/// Directories that replicas are in and their brokers do not have online.
+fn offline_directories(image: &MetadataImage) -> Vec<String> {
+    let mut offline: BTreeMap<(BrokerId, DirectoryId), usize> = BTreeMap::new();
+    for (_, _, partition) in image.partitions() {
+        for replica in &partition.replicas {
+            if let Some(directory) = partition.directory(*replica)
+                && let Some(broker) = image.broker(*replica)
+                && !broker.directories.contains(&directory)
+            {
+                *offline.entry((*replica, directory)).or_default() += 1;
+            }
+        }
+    }
+    offline
+        .into_iter()
+        .map(|((broker, directory), replicas)| {
+            format!("broker-{broker}, directory {directory}: {replicas} replica(s)")
+        })
+        .collect()
+}
+
+/// Why partitions have no leader; those in the same situation are one reason.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Situation {
+    isr: Vec<BrokerId>,
+    elr: Vec<BrokerId>,
+    last_known: Vec<BrokerId>,
+    replicas: Vec<BrokerId>,
+    unclean: bool,
+    page_cache: bool,
+}
+
+fn offline_partitions(image: &MetadataImage) -> Vec<HealthReason> {
+    let mut situations: BTreeMap<Situation, Vec<(String, i32)>> = BTreeMap::new();
+    for (topic, index, partition) in image.partitions() {
+        if partition.leader.is_some() {
+            continue;
+        }
+        let durability = image.effective_topic_value(&topic.name, "acks.durability");
+        let situation = Situation {
+            isr: partition.isr.clone(),
+            elr: partition.elr.clone(),
+            last_known: partition.last_known_elr.clone(),
+            replicas: partition.replicas.clone(),
+            unclean: image.unclean_election_allowed(&topic.name),
+            page_cache: durability.as_deref() == Some("page.cache"),
+        };
+        let place = (topic.name.clone(), index);
+        situations.entry(situation).or_default().push(place);
+    }
+    let more = situations.len().saturating_sub(SAMPLE);
+    let mut rest = Vec::new();
+    let mut reasons = Vec::new();
+    for (place, (situation, found)) in situations.into_iter().enumerate() {
+        if more > 0 && place >= SAMPLE {
+            rest.extend(found);
+            continue;
+        }
+        reasons.push(situation.told(image, found));
+    }
+    reasons.push(reason(
+        "LEADERLESS_PARTITIONS",
+        rest.into_iter()
+            .map(|(topic, index)| format!("{topic}-{index}")),
+        "nobody who has all of their records is alive",
+        "start the brokers in their isr and elr",
+    ));
+    reasons
+}
+
+impl Situation {
+    fn told(&self, image: &MetadataImage, found: Vec<(String, i32)>) -> HealthReason {
+        let complete: Vec<BrokerId> = self.isr.iter().chain(&self.elr).copied().collect();
+        let down: Vec<String> = complete
+            .iter()
+            .map(|member| format!("broker {member} {}", why_out(image, *member)))
+            .collect();
+        let alive: Vec<BrokerId> = self
+            .replicas
+            .iter()
+            .copied()
+            .filter(|replica| image.is_active(*replica) && !complete.contains(replica))
+            .collect();
+        let heir = self
+            .last_known
+            .iter()
+            .rev()
+            .find(|member| alive.contains(member))
+            .or(alive.first());
+        let policy = match self.unclean {
+            true => "unclean.leader.election.enable is true, and no other replica is alive",
+            false => "unclean.leader.election.enable is false, so nobody else is elected",
+        };
+        let cause = match complete.is_empty() {
+            false => format!(
+                "everybody who has all records is out: isr [{}], elr [{}]; {}; {policy}",
+                list(&self.isr),
+                list(&self.elr),
+                down.join(", ")
+            ),
+            true => {
+                let lost = match self.page_cache {
+                    true => "lost what was only in its page cache (acks.durability=page.cache)",
+                    false => "came back without all it had promised",
+                };
+                format!(
+                    "nobody is known to have all records: every replica that had them {lost}, the last of them on broker \
+                     [{}]; {policy}",
+                    list(&self.last_known)
+                )
+            }
+        };
+        let (topic, index) = &found[0];
+        let start = match &complete[..] {
+            [] => String::new(),
+            [one] => format!("start broker {one}: it leads, and nothing is lost. "),
+            _ => format!(
+                "start one of the brokers {}: the first to return leads, and nothing is lost. ",
+                list(&complete)
+            ),
+        };
+        let force = match heir {
+            None => "Until then no replica is alive that could lead.".to_owned(),
+            Some(heir) => {
+                let risk = match self.last_known.last() == Some(heir) {
+                    true => {
+                        "it was the last to have everything; what it lost with its power or its disk stays lost"
+                    }
+                    false => "it lacks what was acknowledged while it was out of sync",
+                };
+                format!(
+                    "To have broker {heir} lead at once and accept the loss ({risk}): kuorum elect-leaders --type unclean \
+                     --topic {topic} --partition {index}"
+                )
+            }
+        };
+        let names = found
+            .iter()
+            .map(|(topic, index)| format!("{topic}-{index}"));
+        reason("LEADERLESS_PARTITIONS", names, cause, start + &force)
+    }
+}
+
+fn why_out(image: &MetadataImage, broker: BrokerId) -> &'static str {
+    match image.broker(broker) {
+        None => "is not registered",
+        Some(broker) if broker.fenced => "is fenced (stopped, cut off, or starting)",
+        Some(broker) if broker.directories.is_empty() => "has no working log directory",
+        Some(broker) if broker.in_controlled_shutdown => "is shutting down",
+        Some(_) => "is not heard from, or its log directory is offline",
+    }
+}
+
+/// Partitions that have a leader and too few in sync: where availability was preferred, half of it is missing.
+fn under_min_isr(image: &MetadataImage) -> [HealthReason; 2] {
+    let found = |unclean: bool| {
+        image
+            .partitions()
+            .filter_map(move |(topic, index, partition)| {
+                let min = effective_min_isr(image, topic, partition);
+                let under = partition.leader.is_some() && partition.isr.len() < min;
+                let is_wanted = under && image.unclean_election_allowed(&topic.name) == unclean;
+                is_wanted.then(|| {
+                    format!(
+                        "{}-{index} ({} of {min} in sync)",
+                        topic.name,
+                        partition.isr.len()
+                    )
+                })
+            })
+    };
+    [
+        reason(
+            "UNDER_MIN_ISR_PARTITIONS",
+            found(false),
+            "fewer replicas are in sync than min.insync.replicas: acks=all is refused and nothing new becomes readable",
+            "start the brokers in the partition's osr",
+        ),
+        reason(
+            "UNDER_MIN_ISR_PARTITIONS",
+            found(true),
+            "unclean.leader.election.enable=true keeps a leader, but fewer replicas are in sync than min.insync.replicas: \
+             acks=all is refused all the same (NOT_ENOUGH_REPLICAS) and nothing new becomes readable",
+            "start the brokers in the partition's osr; to take writes from fewer replicas lower min.insync.replicas of the \
+             topic as well, at the price that one more failure loses them",
+        ),
+    ]
+}
+
+fn list(brokers: &[BrokerId]) -> String {
+    let texts: Vec<String> = brokers.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use kuorum_metadata::record::{
+        ConfigResource, MetadataRecord, PartitionRecord, RegisterBroker,
+    };
+    use kuorum_protocol::{IncarnationId, LeaderEpoch, PartitionEpoch, TopicId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn ids(text: &str) -> Vec<BrokerId> {
+        let ids = text.split(',').filter(|id| !id.is_empty());
+        ids.map(|id| BrokerId(id.parse().expect("a number")))
+            .collect()
+    }
+
+    fn directory(broker: i32) -> DirectoryId {
+        DirectoryId(Uuid::from_u128(100 + broker as u128))
+    }
+
+    /// Brokers 1, 2 and 3, of which `alive` are; topic `t` with one partition as the words say.
+    fn image(words: &str) -> MetadataImage {
+        let get = |key: &str| {
+            let mut words = words.split_whitespace();
+            words.find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+        };
+        let members = |key: &str| ids(get(key).unwrap_or_default());
+        let topic_id = TopicId(Uuid::from_u128(7));
+        let mut records: Vec<MetadataRecord> = (1..=3)
+            .map(|id| {
+                MetadataRecord::RegisterBroker(RegisterBroker {
+                    broker_id: BrokerId(id),
+                    incarnation_id: IncarnationId(Uuid::from_u128(1)),
+                    broker_epoch: None,
+                    listeners: Vec::new(),
+                    http: String::new(),
+                    rack: None,
+                    directories: vec![directory(id)],
+                    fenced: !members("alive").contains(&BrokerId(id)),
+                    in_controlled_shutdown: false,
+                    version: String::new(),
+                })
+            })
+            .collect();
+        records.push(MetadataRecord::Topic {
+            name: "t".to_owned(),
+            topic_id,
+        });
+        let mut directories: Vec<DirectoryId> = (1..=3).map(directory).collect();
+        if get("lost").is_some() {
+            directories[2] = directory(9);
+        }
+        records.push(MetadataRecord::Partition(PartitionRecord {
+            topic_id,
+            partition: 0,
+            replicas: ids("1,2,3"),
+            directories,
+            isr: members("isr"),
+            leader: members("leader").first().copied(),
+            leader_epoch: LeaderEpoch(0),
+            partition_epoch: PartitionEpoch(0),
+            leader_recovery_state: Default::default(),
+            elr: members("elr"),
+            last_known_elr: members("known"),
+            last_unclean_epoch: None,
+            adding_replicas: Vec::new(),
+            removing_replicas: Vec::new(),
+        }));
+        for (key, name) in [
+            ("unclean", "unclean.leader.election.enable"),
+            ("min", "min.insync.replicas"),
+            ("durability", "acks.durability"),
+        ] {
+            records.extend(get(key).map(|value| MetadataRecord::Config {
+                resource: ConfigResource::Topic("t".to_owned()),
+                name: name.to_owned(),
+                value: Some(value.to_owned()),
+            }));
+        }
+        MetadataImage::from_records(0, &records)
+    }
+
+    #[test]
+    fn what_is_said() {
+        let force = "kuorum elect-leaders --type unclean --topic t --partition 0";
+        let rows: &[(&str, &str, &[&str])] = &[
+            ("alive=1,2,3 leader=1 isr=1,2,3", "", &[]),
+            (
+                "alive=2,3 isr=1",
+                "LEADERLESS_PARTITIONS",
+                &[
+                    "isr [1], elr []",
+                    "broker 1 is fenced",
+                    "enable is false",
+                    "start broker 1: it leads",
+                    "broker 2 lead",
+                    force,
+                ],
+            ),
+            (
+                "alive=3 isr=1 elr=2 min=2",
+                "LEADERLESS_PARTITIONS",
+                &[
+                    "isr [1], elr [2]",
+                    "broker 2 is fenced",
+                    "brokers 1, 2: the first to return leads",
+                    "broker 3 lead",
+                    "out of sync",
+                ],
+            ),
+            (
+                "alive= isr=1 unclean=true",
+                "LEADERLESS_PARTITIONS",
+                &["enable is true, and no other", "no replica is alive"],
+            ),
+            (
+                "alive=1,2,3 isr= known=2,1 durability=page.cache",
+                "LEADERLESS_PARTITIONS",
+                &[
+                    "page cache (acks.durability=page.cache)",
+                    "broker [2, 1]",
+                    "broker 1 lead",
+                    "last to have everything",
+                    force,
+                ],
+            ),
+            (
+                "alive=1 leader=1 isr=1 min=2",
+                "UNDER_MIN_ISR_PARTITIONS",
+                &["acks=all is refused"],
+            ),
+            (
+                "alive=1 leader=1 isr=1 min=2 unclean=true",
+                "UNDER_MIN_ISR_PARTITIONS",
+                &[
+                    "keeps a leader",
+                    "NOT_ENOUGH_REPLICAS",
+                    "lower min.insync.replicas",
+                ],
+            ),
+            (
+                "alive=1,2,3 leader=1 isr=1,2 lost=3",
+                "OFFLINE_LOG_DIRECTORIES",
+                &["failed or did not come back"],
+            ),
+        ];
+        for (words, code, parts) in rows {
+            let reasons = of_image(&image(words));
+            if code.is_empty() {
+                assert_eq!(reasons, [], "{words}");
+                continue;
+            }
+            let found: Vec<_> = reasons
+                .iter()
+                .filter(|reason| reason.code == *code)
+                .collect();
+            assert_eq!(found.len(), 1, "{words}: {reasons:?}");
+            let text = format!("{} {}", found[0].cause, found[0].cure);
+            for part in *parts {
+                assert!(
+                    text.contains(part),
+                    "{words}: {part:?} is missing in {text}"
+                );
+            }
+            assert_eq!(found[0].count, 1, "{words}");
+        }
+    }
 }

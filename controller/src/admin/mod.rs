@@ -91,6 +91,8 @@ fn api(admin: Admin) -> Router<Admin> {
     Router::new()
         .route("/brokers", get(brokers::list))
         .route("/brokers/{id}", get(brokers::get))
+        .route("/brokers/{id}/drain", post(brokers::drain))
+        .route("/brokers/{id}/undrain", post(brokers::undrain))
         .route("/topics", get(topics::list).post(topics::create))
         .route("/topics/{topic}", get(topics::get).delete(topics::delete))
         .route(

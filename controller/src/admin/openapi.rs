@@ -13,6 +13,8 @@ use utoipa::OpenApi;
     paths(
         super::brokers::list,
         super::brokers::get,
+        super::brokers::drain,
+        super::brokers::undrain,
         super::topics::list,
         super::topics::get,
         super::topics::create,

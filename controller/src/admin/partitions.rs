@@ -95,6 +95,7 @@ fn view(
             .map(|replica| replica.0)
             .collect(),
         elr: ids(&partition.elr),
+        last_known_elr: ids(&partition.last_known_elr),
         log_start_offset: report.and_then(|report| report.log_start_offset),
         high_watermark: report.and_then(|report| report.high_watermark),
         last_stable_offset: report.and_then(|report| report.last_stable_offset),

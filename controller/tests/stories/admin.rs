@@ -295,6 +295,31 @@ async fn a_problem_names_the_field_and_says_what_to_do() {
             Some("/confirm"),
         ),
         (
+            post(
+                "/api/v1/elections",
+                json!({"type": "unclean", "partitions": [{"topic": "a", "partition": 0}], "confirm": "unclean"}),
+            ),
+            400,
+            "CONFIRMATION_REQUIRED",
+            Some("/confirm"),
+        ),
+        (
+            post(
+                "/api/v1/elections",
+                json!({"type": "unclean", "confirm": "a",
+                       "partitions": [{"topic": "a", "partition": 0}, {"topic": "b", "partition": 0}]}),
+            ),
+            400,
+            "INVALID_REQUEST",
+            Some("/partitions"),
+        ),
+        (
+            post("/api/v1/brokers/77/drain", json!({})),
+            404,
+            "BROKER_ID_NOT_REGISTERED",
+            None,
+        ),
+        (
             (
                 Method::PATCH,
                 "/api/v1/cluster/configs",

@@ -1,5 +1,6 @@
 //! The leader's rules as rows, its dealings with the controllers as stories, and two properties under random events.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kuorum_metadata::record::LeaderRecoveryState;
@@ -28,6 +29,8 @@ fn assignment(isr: &[i32], partition_epoch: i32) -> Assignment {
         replicas: vec![ME, F2, F3],
         removing: Replicas::new(),
         isr: brokers(isr),
+        elr: BTreeSet::new(),
+        recovering: false,
         last_unclean_epoch: None,
         standing: [(1, 101), (2, 102), (3, 103)]
             .into_iter()
@@ -85,6 +88,7 @@ fn accepted(partition_epoch: i32, isr: &[i32]) -> IsrReply {
         leader_epoch: LeaderEpoch(5),
         partition_epoch: PartitionEpoch(partition_epoch),
         isr: brokers(isr),
+        elr: brokers(&[]),
     }
 }
 
@@ -610,6 +614,7 @@ fn the_replica_set_changes_under_a_leader_that_stays() {
         leader_epoch: LeaderEpoch(6),
         partition_epoch: PartitionEpoch(9),
         isr: brokers(&[1, 4]),
+        elr: Replicas::new(),
     };
     let _ = leader.isr_decided(proposal.number, completed, at(5));
     assert!(leader.isr().is_pending());
@@ -630,4 +635,74 @@ fn an_answer_that_is_faster_than_the_metadata_hides_no_replica() {
     let _ = leader.on_metadata(&shown, at(3));
     assert_eq!(leader.replicas(), shown.replicas);
     assert!(leader.followers().any(|(broker, _)| broker == BrokerId(4)));
+}
+
+/// The controllers know of a higher minimum before this leader does, and let its ISR shrink under it: who left may be
+/// elected, so nothing may become visible that it does not have.
+#[test]
+fn the_high_watermark_waits_while_somebody_else_may_lead() {
+    let mut leader = leader(&[1, 2], 1);
+    let _ = fetch(&mut leader, F2, 10, 1);
+    assert_eq!(leader.high_watermark(), Offset(10));
+    let _ = leader.on_log(ends(15, 15), at(2));
+    let _ = leader.tick(at(20));
+    let proposal = leader.tick(at(40)).proposal.unwrap();
+    assert_eq!(proposal.new_isr.len(), 1);
+    let reply = IsrReply::Accepted {
+        leader_epoch: LeaderEpoch(5),
+        partition_epoch: PartitionEpoch(2),
+        isr: brokers(&[1]),
+        elr: brokers(&[2]),
+    };
+    let _ = leader.isr_decided(proposal.number, reply, at(40));
+    let step = leader.on_log(ends(20, 20), at(41));
+    assert!(
+        !step.high_watermark_advanced,
+        "2 may be elected and lacks this"
+    );
+    assert_eq!(leader.completion(Offset(20)), None);
+    // The new minimum arrives, and is taken back: only the second says that 2 is out.
+    let _ = leader.set_terms(terms(2), at(42));
+    let _ = leader.set_terms(terms(1), at(43));
+    assert_eq!(leader.high_watermark(), Offset(10));
+    let step = leader.on_metadata(&assignment(&[1], 3), at(44));
+    assert!(step.high_watermark_advanced);
+    assert_eq!(leader.high_watermark(), Offset(20));
+}
+
+/// KIP-704: after an unclean election the leader says that its log is in order before anybody joins.
+#[test]
+fn recovered_is_said_before_anybody_joins() {
+    let recovering = Assignment {
+        recovering: true,
+        ..assignment(&[1], 1)
+    };
+    let fresh = || Leader::new(ME, &recovering, terms(1), ends(10, 10), Offset(8), 1, at(0));
+    let is_declaration = |proposal: &IsrProposal| {
+        proposal.new_isr == [(ME, BrokerEpoch(101))]
+            && proposal.leader_recovery_state == LeaderRecoveryState::Recovered
+    };
+    // By itself, at the next tick.
+    let mut leader = fresh();
+    let proposal = leader.tick(at(1)).proposal.unwrap();
+    assert!(is_declaration(&proposal));
+    assert_eq!(leader.tick(at(1)).proposal, None, "once");
+    let _ = leader.isr_decided(proposal.number, accepted(2, &[1]), at(1));
+    assert_eq!(leader.tick(at(2)).proposal, None);
+
+    // A follower that is level comes second.
+    let mut leader = fresh();
+    let first = fetch(&mut leader, F2, 10, 1).proposal.unwrap();
+    assert!(is_declaration(&first));
+    assert_eq!(fetch(&mut leader, F2, 10, 1).proposal, None);
+    let _ = leader.isr_decided(first.number, accepted(2, &[1]), at(1));
+    let second = fetch(&mut leader, F2, 10, 1).proposal.unwrap();
+    assert_eq!(second.new_isr.len(), 2);
+
+    // Refused, it is said again after a while.
+    let mut leader = fresh();
+    let first = leader.tick(at(1)).proposal.unwrap();
+    let _ = leader.isr_decided(first.number, IsrReply::NotApplied, at(1));
+    assert_eq!(leader.tick(at(1)).proposal, None);
+    assert!(is_declaration(&leader.tick(at(2)).proposal.unwrap()));
 }
