@@ -425,7 +425,9 @@ impl Leader {
         if in_sync < self.min_isr() && !mutation::off(Mutation::HighWatermarkIgnoresMinIsr) {
             return false; // KAFKA-15583
         }
-        if !self.isr.elr.is_empty() && !mutation::off(Mutation::HighWatermarkIgnoresElr) {
+        let elr_counts = !mutation::off(Mutation::HighWatermarkIgnoresElr)
+            && !mutation::off(Mutation::HighWatermarkIgnoresMinIsr);
+        if !self.isr.elr.is_empty() && elr_counts {
             // The controllers may elect somebody who does not follow. That fewer are in sync than the minimum says so
             // already, except while a new minimum is known there and not here.
             return false;

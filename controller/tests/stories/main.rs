@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a story that cannot be set up has failed
 
 mod admin;
+mod elections;
 mod events;
 mod failover;
 mod reassignments;
