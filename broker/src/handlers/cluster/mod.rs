@@ -13,6 +13,7 @@ pub mod list_partition_reassignments;
 
 pub mod alter_configs;
 pub mod alter_partition_reassignments;
+pub mod config_changes;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
