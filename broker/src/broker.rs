@@ -420,6 +420,7 @@ fn open_rooms(
             copy_max: config.salvage_copy_max,
         },
         clock.clone(),
+        Arc::clone(&reports),
     );
     let replicas = ReplicaManager::new(Tools {
         clock: clock.clone(),

@@ -26,7 +26,7 @@ const REST: Duration = Duration::from_millis(500);
 const WAITING_MOST: usize = 4_096;
 
 /// Events that the controllers have not acknowledged yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EventReports {
     queue: Mutex<Queue>,
     nudge: Notify,

@@ -18,8 +18,8 @@ pub mod partition;
 pub mod producer_ids;
 pub mod replica_fetcher;
 pub mod replica_manager;
-pub mod throttle;
 pub mod salvage;
+pub mod throttle;
 pub mod topic_settings;
 
 pub mod cluster;

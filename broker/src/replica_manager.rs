@@ -30,8 +30,8 @@ use crate::event_reporter::EventReports;
 use crate::metrics::Metrics;
 use crate::partition::{Effects, Identity, Partition, Truncation};
 use crate::replica_fetcher::Fetchers;
-use crate::throttle::{RateLimit, Throttle};
 use crate::salvage::Salvage;
+use crate::throttle::{RateLimit, Throttle};
 use crate::topic_settings::TopicSettings;
 
 /// Logs that are opened or made at the same time.

@@ -129,7 +129,13 @@ impl Desk {
             stop.clone(),
         ));
         let metrics = Arc::new(Metrics::new());
-        let salvage = Salvage::open(&log_dirs, SalvageLimits::default(), clock.clone());
+        let reports = Arc::new(EventReports::new(metrics.events_dropped.clone()));
+        let salvage = Salvage::open(
+            &log_dirs,
+            SalvageLimits::default(),
+            clock.clone(),
+            Arc::clone(&reports),
+        );
         let replicas = ReplicaManager::new(Tools {
             clock: clock.clone(),
             metrics: Arc::clone(&metrics),
@@ -138,7 +144,7 @@ impl Desk {
             membership: Arc::clone(&membership),
             proposals: Arc::new(IsrProposals::default()),
             placements: Arc::new(Placements::default()),
-            reports: Arc::new(EventReports::new(metrics.events_dropped.clone())),
+            reports,
             fetchers,
             salvage: Arc::clone(&salvage),
             replica_lag_time_max: Duration::from_secs(30),

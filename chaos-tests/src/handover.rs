@@ -105,12 +105,12 @@ impl Handover {
 
         let signalled = progress.sent();
         let began = Instant::now();
+        let handle = tokio::runtime::Handle::current();
         let stopping = std::thread::scope(|scope| {
             let stop = scope.spawn(|| {
                 let stopped = cluster.stop(Process::Broker(broker));
                 (stopped, began.elapsed())
             });
-            let handle = tokio::runtime::Handle::current();
             let moved = scope.spawn(|| {
                 let moved = handle.block_on(admin.wait_until(
                     self.settle,

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kuorum_metadata::MetadataImage;
+use kuorum_metadata::record::BrokerEventKind;
 use kuorum_protocol::record::{BatchBuilder, BatchMut, Codec};
 use kuorum_protocol::{
     DirectoryId, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::cluster::MetadataCache;
+use crate::event_reporter::EventReports;
 use crate::partition::{Salvager, Stopwatch};
 use catalogue::Catalogue;
 
@@ -75,6 +77,7 @@ pub struct Salvage {
     dirs: Vec<(DirectoryId, RealDir)>,
     limits: SalvageLimits,
     clock: Clock,
+    reports: Arc<EventReports>,
     entries: RwLock<BTreeMap<ItemId, Entry>>,
     /// Held while the files are looked at. Opened when there is something to remember.
     catalogue: Mutex<Option<Catalogue>>,
@@ -111,7 +114,12 @@ impl Gone {
 
 impl Salvage {
     /// Removes what was left unfinished; called before any log is opened.
-    pub fn open(log_dirs: &LogDirs<RealDir>, limits: SalvageLimits, clock: Clock) -> Arc<Self> {
+    pub fn open(
+        log_dirs: &LogDirs<RealDir>,
+        limits: SalvageLimits,
+        clock: Clock,
+        reports: Arc<EventReports>,
+    ) -> Arc<Self> {
         let dirs = log_dirs.salvage_dirs();
         for (directory, dir) in &dirs {
             if let Err(cause) = salvage::tidy(dir) {
@@ -122,6 +130,7 @@ impl Salvage {
             dirs,
             limits,
             clock,
+            reports,
             entries: RwLock::default(),
             catalogue: Mutex::new(None),
             wake: Notify::new(),
@@ -174,6 +183,14 @@ impl Salvage {
                 let (id, bytes, complete) = (item.id(), item.bytes, item.complete);
                 warn!(%id, topic, partition, from = item.first_offset.0, to = item.end_offset.0, bytes, complete,
                       cause = item.cause, "set aside what an unclean election makes this replica cut off; kuorum salvage shows it");
+                let kept = BrokerEventKind::SalvageSetAside {
+                    item: id.to_string(),
+                    first_offset: item.first_offset,
+                    end_offset: item.end_offset,
+                    bytes,
+                    complete,
+                };
+                self.report(&id, kept);
                 self.wake.notify_one();
             }
             Aside::KeptBefore(item) => {
@@ -377,9 +394,34 @@ impl Salvage {
             catalogue.forget(id);
         }
         if there {
-            raise(id, entry.as_ref(), why);
+            self.tell_gone(id, entry.as_ref(), why);
         }
         Ok(there)
+    }
+
+    fn tell_gone(&self, id: &ItemId, entry: Option<&Entry>, why: Gone) {
+        let item = entry.map(Entry::item);
+        let records = entry.map(|entry| entry.summary.records);
+        warn!(
+            %id,
+            topic = item.map(|item| item.topic.as_str()),
+            partition = id.partition,
+            records,
+            bytes = item.map(|item| item.bytes),
+            cause = why.words(),
+            "a salvaged item is gone"
+        );
+        let gone = BrokerEventKind::SalvageDeleted {
+            item: id.to_string(),
+            records,
+            reason: why.words().to_owned(),
+        };
+        self.report(id, gone);
+    }
+
+    fn report(&self, id: &ItemId, what: BrokerEventKind) {
+        let at = self.clock.now().wall;
+        self.reports.push(id.topic_id, id.partition, at, what);
     }
 
     /// One item.
@@ -398,21 +440,6 @@ impl Salvage {
             .collect();
         by_name.into_values().take(limit).cloned().collect()
     }
-}
-
-/// The event that an item is gone.
-fn raise(id: &ItemId, entry: Option<&Entry>, why: Gone) {
-    let item = entry.map(Entry::item);
-    warn!(
-        event = "salvage-deleted",
-        %id,
-        topic = item.map(|item| item.topic.as_str()),
-        partition = id.partition,
-        records = entry.map(|entry| entry.summary.records),
-        bytes = item.map(|item| item.bytes),
-        cause = why.words(),
-        "a salvaged item is gone"
-    );
 }
 
 /// A producer's batch of an item's records from the one with index `from` on: its sequence is the index. `None` at the end.

@@ -120,6 +120,7 @@ async fn the_catalogue_is_made_again_from_the_files() {
             desk.rooms.replicas.log_dirs(),
             SalvageLimits::default(),
             desk.rooms.clock.clone(),
+            Arc::default(),
         );
         salvage.look(None);
         salvage
@@ -198,6 +199,7 @@ async fn the_oldest_goes_first() {
             ..SalvageLimits::default()
         },
         desk.rooms.clock.clone(),
+        Arc::default(),
     );
     let made = |epoch: i32, created_at: i64| {
         let dir = data(&desk).join("salvage");

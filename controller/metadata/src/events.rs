@@ -109,6 +109,10 @@ pub enum EventKind {
     BrokerUnfenced { broker_epoch: BrokerEpoch },
     /// A broker hands over its leaderships before it stops.
     ControlledShutdownStarted { broker_epoch: BrokerEpoch },
+    /// An operator takes a broker's leaderships away and keeps them away.
+    DrainStarted,
+    /// A broker may lead again as the assignment has it.
+    DrainEnded,
     /// Log directories of a broker have failed.
     LogDirectoriesOffline {
         broker_epoch: BrokerEpoch,
@@ -201,6 +205,27 @@ pub enum EventKind {
         /// By the broker's clock.
         happened_at_ms: Timestamp,
     },
+    /// What an unclean election made a replica cut off was set aside first; [`BrokerEventKind::SalvageSetAside`].
+    SalvageSetAside {
+        item: String,
+        first_offset: Offset,
+        end_offset: Offset,
+        bytes: u64,
+        complete: bool,
+        /// By the broker's clock.
+        happened_at_ms: Timestamp,
+    },
+    /// A salvaged item is gone; [`BrokerEventKind::SalvageDeleted`].
+    SalvageDeleted {
+        item: String,
+        records: Option<u64>,
+        /// By the broker's clock.
+        happened_at_ms: Timestamp,
+    },
+    /// A salvaged item is being replayed into a topic.
+    SalvageReplayStarted { item: String },
+    /// All records of a salvaged item are in that topic, once.
+    SalvageReplayed { item: String, records: u64 },
     /// One entry had more events than an id can count.
     Gap { missing: usize },
 }
@@ -218,7 +243,7 @@ pub struct IsrChange {
 
 impl EventKind {
     /// Every kind's name, as in `type`.
-    pub const NAMES: [&str; 25] = [
+    pub const NAMES: [&str; 31] = [
         "controller_changed",
         "feature_finalized",
         "broker_registered",
@@ -226,6 +251,8 @@ impl EventKind {
         "broker_fenced",
         "broker_unfenced",
         "controlled_shutdown_started",
+        "drain_started",
+        "drain_ended",
         "log_directories_offline",
         "topic_created",
         "topic_deleted",
@@ -243,6 +270,10 @@ impl EventKind {
         "reassignment_cancelled",
         "replica_truncated",
         "replica_restarted",
+        "salvage_set_aside",
+        "salvage_deleted",
+        "salvage_replay_started",
+        "salvage_replayed",
         "gap",
     ];
 
@@ -256,6 +287,8 @@ impl EventKind {
             Self::BrokerFenced { .. } => "broker_fenced",
             Self::BrokerUnfenced { .. } => "broker_unfenced",
             Self::ControlledShutdownStarted { .. } => "controlled_shutdown_started",
+            Self::DrainStarted => "drain_started",
+            Self::DrainEnded => "drain_ended",
             Self::LogDirectoriesOffline { .. } => "log_directories_offline",
             Self::TopicCreated { .. } => "topic_created",
             Self::TopicDeleted { .. } => "topic_deleted",
@@ -273,6 +306,10 @@ impl EventKind {
             Self::ReassignmentCancelled { .. } => "reassignment_cancelled",
             Self::ReplicaTruncated { .. } => "replica_truncated",
             Self::ReplicaRestarted { .. } => "replica_restarted",
+            Self::SalvageSetAside { .. } => "salvage_set_aside",
+            Self::SalvageDeleted { .. } => "salvage_deleted",
+            Self::SalvageReplayStarted { .. } => "salvage_replay_started",
+            Self::SalvageReplayed { .. } => "salvage_replayed",
             Self::Gap { .. } => "gap",
         }
     }
@@ -483,7 +520,34 @@ impl Derivation {
             }
             MetadataRecord::RegisterBroker(_)
             | MetadataRecord::UnregisterBroker { .. }
-            | MetadataRecord::BrokerRegistrationChange { .. } => self.broker(record),
+            | MetadataRecord::BrokerRegistrationChange { .. }
+            | MetadataRecord::BrokerDrain { .. } => self.broker(record),
+            MetadataRecord::SalvageReplay {
+                item,
+                target,
+                partition,
+                ..
+            } => {
+                let known = self.image.salvage_replay(item, *target);
+                if known.is_none() && self.image.topic_by_id(*target).is_some() {
+                    let what = EventKind::SalvageReplayStarted { item: item.clone() };
+                    self.replay(*target, *partition, what);
+                }
+            }
+            MetadataRecord::SalvageReplayed {
+                item,
+                target,
+                records,
+                ..
+            } => {
+                if let Some(replay) = self.image.salvage_replay(item, *target) {
+                    let what = EventKind::SalvageReplayed {
+                        item: item.clone(),
+                        records: *records,
+                    };
+                    self.replay(*target, replay.partition, what);
+                }
+            }
             MetadataRecord::BrokerEvent(event) => {
                 if self.image.is_news(event) {
                     let (cause, what) = reported(&event.what, event.at);
@@ -597,6 +661,15 @@ impl Derivation {
         self.found.push(found);
     }
 
+    fn replay(&mut self, target: TopicId, partition: PartitionIndex, what: EventKind) {
+        let found = Found::of("asked for by an operator", what).about_partition(
+            &self.image,
+            target,
+            partition,
+        );
+        self.found.push(found);
+    }
+
     fn broker(&mut self, record: &MetadataRecord) {
         let mut push = |broker, cause: &str, what| {
             self.found.push(Found::of(cause, what).about_broker(broker));
@@ -628,6 +701,19 @@ impl Derivation {
                     let broker_epoch = *broker_epoch;
                     let what = EventKind::BrokerUnregistered { broker_epoch };
                     push(*broker_id, "broker unregistered", what);
+                }
+            }
+            MetadataRecord::BrokerDrain {
+                broker_id,
+                draining,
+            } => {
+                let known = self.image.broker(*broker_id);
+                if known.is_some_and(|known| known.draining != *draining) {
+                    let what = match draining {
+                        true => EventKind::DrainStarted,
+                        false => EventKind::DrainEnded,
+                    };
+                    push(*broker_id, "asked for by an operator", what);
                 }
             }
             MetadataRecord::BrokerRegistrationChange {
@@ -793,7 +879,7 @@ fn isr_difference(before: &PartitionImage, after: &PartitionImage, kinds: &mut V
 }
 
 /// A broker's report as an event, and its cause.
-fn reported(what: &BrokerEventKind, happened_at: Timestamp) -> (&'static str, EventKind) {
+fn reported(what: &BrokerEventKind, happened_at: Timestamp) -> (&str, EventKind) {
     match what {
         BrokerEventKind::ReplicaTruncated {
             from,
@@ -826,6 +912,35 @@ fn reported(what: &BrokerEventKind, happened_at: Timestamp) -> (&'static str, Ev
                 from: *from,
                 to: *to,
                 leader_epoch: *leader_epoch,
+                happened_at_ms: happened_at,
+            },
+        ),
+        BrokerEventKind::SalvageSetAside {
+            item,
+            first_offset,
+            end_offset,
+            bytes,
+            complete,
+        } => (
+            "written before an unclean election whose leader did not have it",
+            EventKind::SalvageSetAside {
+                item: item.clone(),
+                first_offset: *first_offset,
+                end_offset: *end_offset,
+                bytes: *bytes,
+                complete: *complete,
+                happened_at_ms: happened_at,
+            },
+        ),
+        BrokerEventKind::SalvageDeleted {
+            item,
+            records,
+            reason,
+        } => (
+            reason,
+            EventKind::SalvageDeleted {
+                item: item.clone(),
+                records: *records,
                 happened_at_ms: happened_at,
             },
         ),
@@ -866,6 +981,8 @@ impl EventKind {
             Self::BrokerFenced { .. } => write!(f, "fenced"),
             Self::BrokerUnfenced { .. } => write!(f, "unfenced"),
             Self::ControlledShutdownStarted { .. } => write!(f, "hands over its leaderships"),
+            Self::DrainStarted => write!(f, "is drained of leadership"),
+            Self::DrainEnded => write!(f, "may lead again"),
             Self::LogDirectoriesOffline {
                 offline, online, ..
             } => write!(
@@ -977,6 +1094,33 @@ impl EventKind {
                 f,
                 "broker {broker} began anew at {to}, its log had ended at {from}"
             ),
+            Self::SalvageSetAside {
+                item,
+                first_offset,
+                end_offset,
+                complete,
+                ..
+            } => {
+                write!(
+                    f,
+                    "broker {broker} set aside [{first_offset}, {end_offset}) as {item}"
+                )?;
+                match complete {
+                    true => Ok(()),
+                    false => write!(f, ", not all of what it cut"),
+                }
+            }
+            Self::SalvageDeleted { item, records, .. } => {
+                write!(f, "broker {broker} no longer keeps {item}")?;
+                match records {
+                    Some(records) => write!(f, ", {records} records"),
+                    None => Ok(()),
+                }
+            }
+            Self::SalvageReplayStarted { item } => write!(f, "{item} is being replayed"),
+            Self::SalvageReplayed { item, records } => {
+                write!(f, "{item} was replayed, {records} records")
+            }
             Self::Gap { missing } => write!(f, "{missing} more events are not listed"),
         }
     }

@@ -203,6 +203,27 @@ pub enum BrokerEventKind {
         /// The leader's epoch for whose sake it begins anew.
         leader_epoch: LeaderEpoch,
     },
+    /// What an unclean election made a replica cut off was set aside first.
+    SalvageSetAside {
+        /// The item's id.
+        item: String,
+        first_offset: Offset,
+        /// Exclusive.
+        end_offset: Offset,
+        /// Bytes of its batches.
+        bytes: u64,
+        /// Whether it holds all that was cut.
+        complete: bool,
+    },
+    /// A salvaged item is gone.
+    SalvageDeleted {
+        /// The item's id.
+        item: String,
+        /// How many records it held, where they had been counted.
+        records: Option<u64>,
+        /// The bound it went for, or that somebody asked for it.
+        reason: String,
+    },
 }
 
 /// Whether a leader may still be putting its log in order after an unclean election (KIP-704).

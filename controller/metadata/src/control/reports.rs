@@ -42,6 +42,9 @@ pub fn report(
     })
 }
 
+/// The longest words of an event, in bytes.
+const WORDS_MOST: usize = 256;
+
 fn check(events: &[ReportedEvent]) -> Result<(), Refusal> {
     let refuse = |sentence: String| Err(Refusal::new(ErrorCode::InvalidRequest, sentence));
     if events.len() > REPORTED_EVENTS_MOST {
@@ -62,10 +65,19 @@ fn check(events: &[ReportedEvent]) -> Result<(), Refusal> {
         let is_sound = match &event.what {
             BrokerEventKind::ReplicaTruncated { from, to, .. } => from > to && to.0 >= 0,
             BrokerEventKind::ReplicaRestarted { from, to, .. } => from.0 >= 0 && to.0 >= 0,
+            BrokerEventKind::SalvageSetAside {
+                item,
+                first_offset,
+                end_offset,
+                ..
+            } => item.len() <= WORDS_MOST && first_offset.0 >= 0 && end_offset >= first_offset,
+            BrokerEventKind::SalvageDeleted { item, reason, .. } => {
+                item.len() <= WORDS_MOST && reason.len() <= WORDS_MOST
+            }
         };
         if !is_sound {
             return refuse(format!(
-                "events[{place}].what holds offsets that no log can have"
+                "events[{place}].what holds offsets that no log can have, or words without end"
             ));
         }
     }
