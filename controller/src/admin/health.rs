@@ -152,6 +152,7 @@ struct Situation {
     isr: Vec<BrokerId>,
     elr: Vec<BrokerId>,
     last_known: Vec<BrokerId>,
+    /// By number: in which order they would lead does not matter here.
     replicas: Vec<BrokerId>,
     unclean: bool,
     page_cache: bool,
@@ -164,11 +165,13 @@ fn offline_partitions(image: &MetadataImage) -> Vec<HealthReason> {
             continue;
         }
         let durability = image.effective_topic_value(&topic.name, "acks.durability");
+        let mut replicas = partition.replicas.clone();
+        replicas.sort_unstable();
         let situation = Situation {
             isr: partition.isr.clone(),
             elr: partition.elr.clone(),
             last_known: partition.last_known_elr.clone(),
-            replicas: partition.replicas.clone(),
+            replicas,
             unclean: image.unclean_election_allowed(&topic.name),
             page_cache: durability.as_deref() == Some("page.cache"),
         };
@@ -202,18 +205,17 @@ impl Situation {
             .iter()
             .map(|member| format!("broker {member} {}", why_out(image, *member)))
             .collect();
-        let alive: Vec<BrokerId> = self
-            .replicas
-            .iter()
-            .copied()
-            .filter(|replica| image.is_active(*replica) && !complete.contains(replica))
-            .collect();
+        let (topic, index) = &found[0];
+        let partition = image.topic(topic).and_then(|topic| topic.partition(*index));
+        let could_lead =
+            |replica: &&BrokerId| image.is_active(**replica) && !complete.contains(replica);
+        // As an unclean election would choose.
         let heir = self
             .last_known
             .iter()
             .rev()
-            .find(|member| alive.contains(member))
-            .or(alive.first());
+            .find(could_lead)
+            .or_else(|| partition?.replicas.iter().find(could_lead));
         let policy = match self.unclean {
             true => "unclean.leader.election.enable is true, and no other replica is alive",
             false => "unclean.leader.election.enable is false, so nobody else is elected",
@@ -237,7 +239,6 @@ impl Situation {
                 )
             }
         };
-        let (topic, index) = &found[0];
         let start = match &complete[..] {
             [] => String::new(),
             [one] => format!("start broker {one}: it leads, and nothing is lost. "),
