@@ -49,8 +49,12 @@ pub enum Progress {
     Running(u64),
     /// All of them.
     Done(u64),
-    /// Given up, and why; asked for again it goes on.
-    Stopped { replayed: u64, why: String },
+    /// Given up, and why; asked for again it goes on, unless the target takes no more of it.
+    Stopped {
+        replayed: u64,
+        why: String,
+        refused: bool,
+    },
 }
 
 /// The replays of this controller. Clones share them.
@@ -158,9 +162,9 @@ impl Carrier {
         let records = self.held.item.records;
         tracing::info!(item = id, target = %self.target, records, from = self.replay.acknowledged, "a replay begins");
         let (mut replayed, mut moved) = (self.replay.acknowledged, self.now());
-        let why = loop {
+        let (why, refused) = loop {
             if self.all.active.office().is_none() {
-                break "another controller is active now".to_owned();
+                break ("another controller is active now".to_owned(), false);
             }
             let trouble = match self.carry(&mut replayed, &mut moved).await {
                 Ok(()) => {
@@ -181,8 +185,8 @@ impl Carrier {
                 Err(trouble) => trouble,
             };
             match trouble {
-                Trouble::Lasting(why) => break why,
-                Trouble::Passing(why) if self.now() - moved >= PATIENCE => break why,
+                Trouble::Lasting(why) => break (why, true),
+                Trouble::Passing(why) if self.now() - moved >= PATIENCE => break (why, false),
                 Trouble::Passing(why) => {
                     tracing::debug!(item = id, why, "a replay tries again");
                     self.all.clock.sleep(PAUSE).await;
@@ -190,9 +194,12 @@ impl Carrier {
                 }
             }
         };
-        tracing::warn!(item = id, target = %self.target, replayed, records, why, "a replay stopped; asked for again it goes on");
-        self.progress
-            .send_replace(Progress::Stopped { replayed, why });
+        tracing::warn!(item = id, target = %self.target, replayed, records, why, refused, "a replay stopped");
+        self.progress.send_replace(Progress::Stopped {
+            replayed,
+            why,
+            refused,
+        });
     }
 
     fn now(&self) -> Duration {

@@ -16,9 +16,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use kuorum_metadata::MetadataImage;
 use kuorum_metadata::record::BrokerEventKind;
-use kuorum_protocol::record::{BatchBuilder, BatchMut, Codec};
+use kuorum_protocol::record::{BatchBuilder, Codec};
 use kuorum_protocol::{
-    DirectoryId, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
+    DirectoryId, PartitionIndex, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
 };
 use kuorum_storage::salvage::{self, Aside, Contents, Item, ItemId, Summary, Visit};
 use kuorum_storage::{Log, LogDirs, RealDir};
@@ -471,8 +471,5 @@ pub fn batch_from(
     };
     let sequence = i32::try_from(from).map_err(|_| io::Error::other("too many records"))?;
     builder.set_producer(producer_id, ProducerEpoch(0), Sequence(sequence));
-    let mut bytes = builder.build().to_vec();
-    let mut batch = BatchMut::parse(&mut bytes).expect("it was built a moment ago");
-    batch.set_base_offset(Offset(sequence.into()));
-    Ok(Some(bytes.into()))
+    Ok(Some(builder.build()))
 }

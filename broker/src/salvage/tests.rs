@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use kuorum_metadata::record::{ConfigResource, MetadataRecord, PartitionChange};
 use kuorum_protocol::record::{BatchView, DecompressLimit, RecordsReader};
-use kuorum_protocol::{BrokerId, LeaderEpoch, PartitionEpoch};
+use kuorum_protocol::{BrokerId, LeaderEpoch, Offset, PartitionEpoch};
 use kuorum_replication::FollowerStep;
 use kuorum_transport::tcp;
 use serde_json::Value;
@@ -80,7 +80,7 @@ async fn what_was_cut_is_one_item_and_comes_back_as_a_producers_batches() {
         assert!(batch.crc_is_valid());
         assert_eq!(batch.producer_id(), ProducerId(9));
         assert_eq!(batch.base_sequence(), Sequence(index as i32));
-        assert_eq!(batch.base_offset(), Offset(index as i64));
+        assert_eq!(batch.base_offset(), Offset(0), "as a producer sends it");
         for record in RecordsReader::new(&bytes, DecompressLimit::PRODUCED).unwrap() {
             let record = record.unwrap();
             let value = format!("value {}", 20 + index);

@@ -264,6 +264,7 @@ pub(super) async fn segment(
     (status = 202, body = SalvageReplay, description = "Going on"),
     (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 404, body = Problem, content_type = "application/problem+json"),
+    (status = 409, body = Problem, content_type = "application/problem+json", description = "The target takes no more of it"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn replay(
     State(admin): State<Admin>,
@@ -350,7 +351,16 @@ async fn replay_into(
             let report = report(id, target, &known, reached);
             Ok((StatusCode::ACCEPTED, Json(report)).into_response())
         }
-        Progress::Stopped { replayed, why } => Err(Refused::kafka(
+        Progress::Stopped {
+            replayed,
+            why,
+            refused: true,
+        } => Err(Refused::new(
+            StatusCode::CONFLICT,
+            "REPLAY_REFUSED",
+            format!("{replayed} records are replayed, then: {why}"),
+        )),
+        Progress::Stopped { replayed, why, .. } => Err(Refused::kafka(
             ErrorCode::BrokerNotAvailable,
             format!("{replayed} records are replayed, then: {why}; asked for again it goes on"),
         )),
