@@ -107,6 +107,44 @@ const ROWS: &[Row] = &[
         &["no-zombie-reads", "epoch-table"],
     ),
     (Mutation::EpochsEndAtLogEnd, 30, &["epoch-table"]),
+    (Mutation::LeavingIsProposed, 30, &["no-leaving-member"]),
+    (Mutation::LeavingMayJoin, 30, &["no-leaving-member"]),
+    (Mutation::LeavingKeepsLeading, 30, &["shutdown-hands-over"]),
+    (
+        Mutation::LeavingLeaderKeepsTheDead,
+        30,
+        &["shutdown-hands-over"],
+    ),
+    (
+        Mutation::LetGoWhileCountedOn,
+        1_500,
+        &["shutdown-hands-over"],
+    ),
+    (
+        Mutation::UncleanWhateverThePolicy,
+        30,
+        &["unclean-only-where-allowed"],
+    ),
+    (
+        Mutation::PreferredOutsideIsr,
+        300,
+        &["isr-join", "replication-quorum-superset", "log-matching"],
+    ),
+    (
+        Mutation::DeposedControllerDecides,
+        500,
+        &["no-leaving-member", "isr-join", "no-wedge"],
+    ),
+    (
+        Mutation::DeadBrokersForgotten,
+        30,
+        &["failover-after-both-died"],
+    ),
+    (
+        Mutation::CutStopsAtLogStart,
+        2_000,
+        &["isr-join", "no-wedge", "log-matching", "readers-are-told"],
+    ),
 ];
 
 /// Rules that something else guards as well: nothing may be noticed. That the high watermark waits for an empty ELR shows

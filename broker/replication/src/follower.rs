@@ -239,16 +239,16 @@ impl Follower {
         match own_end_of(epoch) {
             Some((own, own_end)) if own == epoch => {
                 self.phase = Phase::Fetching;
-                Cut::To(own_end.min(leader_end).min(log.log_end).max(log.log_start))
+                cut_to(own_end.min(leader_end), log)
             }
             // The leader's epoch is unknown here: cut off everything newer than what is known, and ask again (KIP-279).
             Some((_, own_end)) => {
                 self.phase = Phase::Truncating;
-                Cut::To(own_end.min(log.log_end).max(log.log_start))
+                cut_to(own_end, log)
             }
             None => {
                 self.phase = Phase::Fetching;
-                Cut::To(leader_end.min(log.log_end).max(log.log_start))
+                cut_to(leader_end, log)
             }
         }
     }
@@ -306,4 +306,13 @@ impl Follower {
             epoch: epoch.unwrap_or(LeaderEpoch::UNKNOWN),
         }
     }
+}
+
+/// Cuts where the histories part. That may lie before this log's start: an unclean leader need not have all that was
+/// deleted here. Then nothing of this log is shared, and it begins anew there.
+fn cut_to(end: Offset, log: &LogView) -> Cut {
+    if end < log.log_start && !mutation::off(Mutation::CutStopsAtLogStart) {
+        return Cut::Restart(end);
+    }
+    Cut::To(end.min(log.log_end).max(log.log_start))
 }

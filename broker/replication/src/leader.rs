@@ -379,7 +379,9 @@ impl Leader {
     /// fetched.
     fn is_eligible(&self, broker: BrokerId, progress: &FollowerProgress) -> bool {
         self.standing.get(&broker).is_some_and(|standing| {
-            standing.may_join
+            (standing.may_join
+                || mutation::off(Mutation::LeavingIsProposed)
+                || mutation::off(Mutation::LeavingMayJoin))
                 && (progress.broker_epoch() == standing.broker_epoch
                     || progress.broker_epoch() == BrokerEpoch::UNKNOWN
                     || mutation::off(Mutation::JoinIgnoresBrokerEpoch))

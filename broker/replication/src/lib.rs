@@ -15,7 +15,7 @@ pub mod fetch_plan;
 
 pub mod waiters;
 
-pub mod mutation;
+pub use kuorum_metadata::mutation;
 
 pub use assignment::{Assignment, Durability, Standing, Terms};
 pub use follower::{Follower, FollowerStep, Ticket};

@@ -24,6 +24,14 @@ impl Checker for AckedIsDurable {
     }
 
     fn on_event(&mut self, event: &Event) -> Verdict {
+        if let Event::UncleanElection {
+            partition, keeps, ..
+        } = event
+        {
+            self.acked
+                .retain(|(number, offset), _| number != partition || offset < keeps);
+            return Ok(());
+        }
         let Event::Acked {
             partition,
             producer,

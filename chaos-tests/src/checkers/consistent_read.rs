@@ -1,14 +1,16 @@
-//! R17: what was visible at an offset is what is visible there for ever, whoever leads and whoever reads.
+//! R17: what was visible at an offset is what is visible there for ever, whoever leads and whoever reads; as far as
+//! unclean elections have kept it.
 
 use std::collections::BTreeMap;
 
 use kuorum_protocol::Offset;
 
-use super::{Checker, Event, PartitionNumber, State, Verdict};
+use super::{Checker, Cuts, Event, PartitionNumber, State, Verdict};
 
 #[derive(Debug, Default)]
 pub struct ConsistentRead {
     seen: BTreeMap<(PartitionNumber, Offset), u64>,
+    cuts: BTreeMap<PartitionNumber, Cuts>,
 }
 
 impl Checker for ConsistentRead {
@@ -30,15 +32,34 @@ impl Checker for ConsistentRead {
                 broker,
                 offset,
                 record,
+                ..
             } => self.see(*partition, *offset, record.value, *broker),
+            Event::UncleanElection {
+                partition,
+                leader_epoch,
+                keeps,
+                ..
+            } => {
+                self.seen
+                    .retain(|(number, offset), _| number != partition || offset < keeps);
+                let cuts = self.cuts.entry(*partition).or_default();
+                cuts.add(*leader_epoch, *keeps);
+                Ok(())
+            }
             Event::OutOfRange {
                 partition,
                 broker,
                 position,
                 log_start,
-            } => Err(format!(
-                "partition {partition}: a consumer at {position} was told by broker {broker} that it is out of range, and the log starts at {log_start}"
-            )),
+            } if self
+                .cuts
+                .get(partition)
+                .is_none_or(|cuts| *position <= cuts.shared_by_all()) =>
+            {
+                Err(format!(
+                    "partition {partition}: a consumer at {position} was told by broker {broker} that it is out of range, and the log starts at {log_start}"
+                ))
+            }
             _ => Ok(()),
         }
     }

@@ -28,6 +28,15 @@ impl Checker for HighWatermarkMonotone {
             } if to < from => Err(format!(
                 "partition {partition}: broker {broker}, leader in epoch {leader_epoch}, went back from {from} to {to}"
             )),
+            Event::UncleanElection {
+                partition, keeps, ..
+            } => {
+                let told = self.told.iter_mut();
+                for (_, told) in told.filter(|((_, number), _)| number == partition) {
+                    *told = (*told).min(*keeps);
+                }
+                Ok(())
+            }
             Event::Latest {
                 partition,
                 client,

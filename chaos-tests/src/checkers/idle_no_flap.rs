@@ -23,6 +23,7 @@ impl Checker for IdleNoFlap {
                 from,
                 to,
                 cause,
+                ..
             } if self.quiet => Err(format!(
                 "partition {partition}: the ISR went from {from:?} to {to:?} ({cause}) while nothing happened"
             )),

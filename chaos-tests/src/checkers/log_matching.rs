@@ -1,7 +1,7 @@
 //! R12: below the lower of their high watermarks two replicas have the same history; at rest they are the same, record
 //! by record.
 
-use kuorum_protocol::Offset;
+use kuorum_protocol::{LeaderEpoch, Offset};
 
 use super::{Checker, PartitionState, ReplicaState, State, Verdict};
 
@@ -71,9 +71,15 @@ fn matches_below_high_watermark(
         .log_start
         .max(other.log_start)
         .max(partition.deleted_below);
+    // A replica that has not yet come to the history of the last unclean election agrees with it only so far.
+    let cuts = partition.committed.cuts();
     let end = [one, other]
         .iter()
-        .map(|replica| replica.high_watermark.min(replica.log_end))
+        .map(|replica| {
+            let newest = replica.epochs.last().map(|(epoch, _)| *epoch);
+            let firm = cuts.firm_below(newest.unwrap_or(LeaderEpoch::UNKNOWN));
+            replica.high_watermark.min(replica.log_end).min(firm)
+        })
         .min()
         .unwrap_or_default();
     let boundaries = one

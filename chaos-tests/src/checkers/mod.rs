@@ -1,8 +1,12 @@
 //! What must hold while the simulated cluster is being hurt, and after it has healed: one property, one file.
 //! Law: a checker sees what happened and how things stand; it never touches the cluster. Letters and numbers are
 //! the rows of the replication section of the project's correctness notes.
+//!
+//! An unclean election may lose what the elected leader did not have at that moment, and nothing else. From then on
+//! that end of the history is abandoned: what leaders of earlier epochs said or say of it is no promise, and is shown
+//! only to the checkers that ask for it. All that lies before is held to the same rules as ever.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +18,23 @@ mod acked_is_durable;
 mod consistent_read;
 mod convergence;
 mod epoch_table;
+mod failover_after_both_died;
 mod high_watermark_after_shrink;
 mod high_watermark_monotone;
 mod idle_no_flap;
 mod isr_join;
 mod log_matching;
 mod min_isr_visibility;
+mod no_leaving_member;
 mod no_stale_epoch_ack;
 mod no_wedge;
 mod no_zombie_reads;
+mod readers_are_told;
 mod replication_quorum_superset;
 mod restart_is_new;
+mod sequences_are_kept;
+mod shutdown_hands_over;
+mod unclean_only_where_allowed;
 
 pub use convergence::converged;
 
@@ -53,6 +63,11 @@ pub type Verdict = Result<(), String>;
 pub trait Checker: fmt::Debug {
     /// Its name, as reports show it.
     fn name(&self) -> &'static str;
+
+    /// Whether it is also to see what leaders say of an end of the history that an unclean election has abandoned.
+    fn sees_abandoned(&self) -> bool {
+        false
+    }
 
     /// Something happened.
     ///
@@ -107,6 +122,7 @@ pub enum Event {
     Committed {
         partition: PartitionNumber,
         broker: BrokerId,
+        leader_epoch: LeaderEpoch,
         offset: Offset,
         record: Logged,
     },
@@ -124,6 +140,14 @@ pub enum Event {
         /// The epoch this very process led in when it answered.
         led_under: Option<LeaderEpoch>,
     },
+    /// An idempotent producer that has lost nothing itself was told that its sequence does not fit.
+    SequenceRefused {
+        partition: PartitionNumber,
+        client: usize,
+        /// acks=all.
+        all: bool,
+        code: ErrorCode,
+    },
     /// A consumer received a record.
     Read {
         partition: PartitionNumber,
@@ -134,6 +158,24 @@ pub enum Event {
         answered_under: LeaderEpoch,
         offset: Offset,
         value: u64,
+        /// Which consumer, if it is one that reads everything in order and compares epochs (KIP-320).
+        consumer: Option<usize>,
+    },
+    /// A consumer that compares epochs was told that the history it has read ends at `to`.
+    CutTold {
+        partition: PartitionNumber,
+        consumer: usize,
+        to: Offset,
+    },
+    /// A leader was elected that may lack records.
+    UncleanElection {
+        partition: PartitionNumber,
+        leader: BrokerId,
+        leader_epoch: LeaderEpoch,
+        /// How much of what was ever visible the elected leader held.
+        keeps: Offset,
+        /// Whether the topic's policy, or somebody by hand, allowed it.
+        allowed: bool,
     },
     /// A consumer that had read up to `position` was told that there is nothing there.
     OutOfRange {
@@ -155,7 +197,40 @@ pub enum Event {
         partition: PartitionNumber,
         from: Vec<BrokerId>,
         to: Vec<BrokerId>,
+        /// New members that are fenced or shutting down, as the controllers know it.
+        not_admissible: Vec<BrokerId>,
         cause: String,
+    },
+    /// A leader asked for another ISR.
+    IsrProposed {
+        partition: PartitionNumber,
+        leader: BrokerId,
+        /// Members that its own metadata show as fenced or shutting down.
+        not_admissible: Vec<BrokerId>,
+    },
+    /// The controllers let a broker go that had asked to shut down.
+    LeaveGiven {
+        broker: BrokerId,
+        /// What it still leads, as the controllers know it.
+        leads: Vec<PartitionNumber>,
+        /// Where it is still in sync although somebody else leads.
+        in_sync: Vec<PartitionNumber>,
+    },
+    /// A leader was asked to shut down in a healthy cluster, under load.
+    ShutdownProbe {
+        broker: BrokerId,
+        /// `None` if it was not let go at all.
+        waited: Option<Duration>,
+        /// The longest a produce waited meanwhile.
+        longest_pause: Duration,
+        allowed: Duration,
+    },
+    /// A leader and the active controller died together.
+    FailoverProbe {
+        partition: PartitionNumber,
+        /// `None` if nobody took over.
+        waited: Option<Duration>,
+        allowed: Duration,
     },
     /// From now on nothing is written and nothing is broken; or that is over.
     Quiet(bool),
@@ -250,11 +325,46 @@ impl ReplicaState {
     }
 }
 
-/// Everything that was ever visible in one partition, by offset.
+/// The unclean elections of one partition: the leader epoch each began, and how much of the history it kept.
+#[derive(Clone, Debug, Default)]
+pub struct Cuts(Vec<(LeaderEpoch, Offset)>);
+
+impl Cuts {
+    /// An unclean election began `leader_epoch` and kept what lies before `keeps`.
+    pub fn add(&mut self, leader_epoch: LeaderEpoch, keeps: Offset) {
+        self.0.push((leader_epoch, keeps));
+    }
+
+    /// Up to where what a leader of `epoch` says still holds: as much as every later unclean election has kept.
+    #[must_use]
+    pub fn firm_below(&self, epoch: LeaderEpoch) -> Offset {
+        self.0
+            .iter()
+            .filter(|(cut, _)| *cut > epoch)
+            .map(|(_, keeps)| *keeps)
+            .min()
+            .unwrap_or(Offset(i64::MAX))
+    }
+
+    /// Whether there was none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Up to where every history there ever was agrees.
+    #[must_use]
+    pub fn shared_by_all(&self) -> Offset {
+        self.firm_below(LeaderEpoch::UNKNOWN)
+    }
+}
+
+/// Everything that was ever visible in one partition, by offset; without what unclean elections have abandoned.
 #[derive(Debug, Default)]
 pub struct Ledger {
     records: Vec<Logged>,
     epochs: Vec<(LeaderEpoch, Offset)>,
+    cuts: Cuts,
 }
 
 impl Ledger {
@@ -276,6 +386,46 @@ impl Ledger {
         self.records.get(usize::try_from(offset.0).ok()?).copied()
     }
 
+    /// The unclean elections there were.
+    #[must_use]
+    pub fn cuts(&self) -> &Cuts {
+        &self.cuts
+    }
+
+    /// How much of it a replica with these epochs, whose log lies in `[start, end)`, holds. What it has deleted at its
+    /// start it once held, unless that is of a later epoch than what it has there.
+    #[must_use]
+    pub fn held_by(&self, epochs: &[(LeaderEpoch, Offset)], end: Offset, start: Offset) -> Offset {
+        let epoch_at = |offset: Offset| {
+            let mut known = epochs.iter().rev();
+            known
+                .find(|(_, first)| *first <= offset)
+                .map(|(epoch, _)| *epoch)
+        };
+        let mut held = self.end().min(end);
+        for (place, record) in self.records.iter().enumerate() {
+            let offset = Offset(place as i64);
+            if offset >= held {
+                break;
+            }
+            let holds = match offset >= start {
+                true => epoch_at(offset) == Some(record.epoch),
+                false => epoch_at(start).is_none_or(|epoch| record.epoch <= epoch),
+            };
+            if !holds {
+                held = offset;
+            }
+        }
+        held
+    }
+
+    /// An unclean election began `leader_epoch` and kept what lies before `keeps`: the rest is no more.
+    pub fn abandon(&mut self, leader_epoch: LeaderEpoch, keeps: Offset) {
+        self.cuts.add(leader_epoch, keeps);
+        self.records.truncate(usize::try_from(keeps.0).unwrap_or(0));
+        self.epochs.retain(|(_, start)| *start < keeps);
+    }
+
     /// The record that became visible at the end.
     pub fn push(&mut self, record: Logged) {
         if self.epochs.last().map(|last| last.0) != Some(record.epoch) {
@@ -289,6 +439,7 @@ impl Ledger {
 #[derive(Debug)]
 pub struct Checkers {
     all: Vec<Box<dyn Checker>>,
+    cuts: BTreeMap<PartitionNumber, Cuts>,
     found: Option<Violation>,
 }
 
@@ -311,7 +462,14 @@ impl Default for Checkers {
                 Box::<no_zombie_reads::NoZombieReads>::default(),
                 Box::<consistent_read::ConsistentRead>::default(),
                 Box::<restart_is_new::RestartIsNew>::default(),
+                Box::<no_leaving_member::NoLeavingMember>::default(),
+                Box::<shutdown_hands_over::ShutdownHandsOver>::default(),
+                Box::<unclean_only_where_allowed::UncleanOnlyWhereAllowed>::default(),
+                Box::<readers_are_told::ReadersAreTold>::default(),
+                Box::<sequences_are_kept::SequencesAreKept>::default(),
+                Box::<failover_after_both_died::FailoverAfterBothDied>::default(),
             ],
+            cuts: BTreeMap::new(),
             found: None,
         }
     }
@@ -332,7 +490,61 @@ impl Checkers {
 
     /// Shows every checker what happened.
     pub fn event(&mut self, event: &Event) {
-        self.each(|checker| checker.on_event(event));
+        if let Event::UncleanElection {
+            partition,
+            leader_epoch,
+            keeps,
+            ..
+        } = event
+        {
+            let cuts = self.cuts.entry(*partition).or_default();
+            cuts.add(*leader_epoch, *keeps);
+        }
+        let abandoned = self.is_abandoned(event);
+        self.each(|checker| match abandoned && !checker.sees_abandoned() {
+            true => Ok(()),
+            false => checker.on_event(event),
+        });
+    }
+
+    /// Whether it is said of an end of the history that is no more.
+    fn is_abandoned(&self, event: &Event) -> bool {
+        let (partition, epoch, last) = match event {
+            Event::Acked {
+                partition,
+                appended_under,
+                offset,
+                ..
+            } => (partition, appended_under, *offset),
+            Event::Read {
+                partition,
+                answered_under,
+                offset,
+                ..
+            } => (partition, answered_under, *offset),
+            Event::Committed {
+                partition,
+                leader_epoch,
+                offset,
+                ..
+            } => (partition, leader_epoch, *offset),
+            Event::HighWatermark {
+                partition,
+                leader_epoch,
+                to,
+                ..
+            } => (partition, leader_epoch, *to),
+            Event::Latest {
+                partition,
+                answered_under,
+                offset,
+                ..
+            } => (partition, answered_under, *offset),
+            _ => return false,
+        };
+        self.cuts
+            .get(partition)
+            .is_some_and(|cuts| last >= cuts.firm_below(*epoch))
     }
 
     /// Shows every checker how things stand.

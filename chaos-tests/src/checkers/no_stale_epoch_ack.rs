@@ -10,6 +10,10 @@ impl Checker for NoStaleEpochAck {
         "no-stale-epoch-ack"
     }
 
+    fn sees_abandoned(&self) -> bool {
+        true
+    }
+
     fn on_event(&mut self, event: &Event) -> Verdict {
         match event {
             Event::Acked {

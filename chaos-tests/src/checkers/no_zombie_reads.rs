@@ -10,6 +10,10 @@ impl Checker for NoZombieReads {
         "no-zombie-reads"
     }
 
+    fn sees_abandoned(&self) -> bool {
+        true
+    }
+
     fn on_event(&mut self, event: &Event) -> Verdict {
         let (Event::Read {
             partition,

@@ -21,11 +21,11 @@ use kuorum_replication::mutation::{self, Mutation};
 use kuorum_replication::{Assignment, FollowerStep, IsrReply, Terms, Ticket};
 use kuorum_storage::{Dir, FlushJob, Known, Log, LogConfig, LogError, SimDir};
 
-use super::network::{Message, Peer};
+use super::network::{Message, Peer, Read};
 use super::plan::Plan;
 use super::records;
 use super::world::{Happening, World};
-use crate::checkers::{Event, PartitionNumber, ReplicaState};
+use crate::checkers::{Event, Logged, PartitionNumber, ReplicaState};
 
 /// A parked produce: a key into [`Process::parked`].
 pub(super) type Token = u64;
@@ -48,6 +48,10 @@ pub(super) struct Node {
     pub(super) lost: BTreeSet<PartitionNumber>,
     /// The disk said no: it needs a power cycle before it is used again.
     disk_failed: bool,
+    /// How far its wall clock is off, in milliseconds.
+    pub(super) wall_offset: i64,
+    /// The last process closed its logs in an orderly way.
+    closed: bool,
 }
 
 /// What the checkpoint files say of one replica.
@@ -69,7 +73,23 @@ pub(super) struct Process {
     parked: BTreeMap<Token, Parked>,
     next_token: Token,
     next_request: u64,
+    leaving: Option<Leaving>,
 }
+
+/// A process that was told to end, and asks the controllers for leave.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    since: Duration,
+    /// When its successor starts, counted from its end.
+    restart: Duration,
+    /// Heartbeats that were not answered, one after the other.
+    unheard: u32,
+}
+
+/// How long a process waits for leave.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(6);
+/// So many heartbeats without an answer, and it does not wait for one.
+const UNHEARD_MOST: u32 = 15;
 
 /// A replica a process holds.
 #[derive(Debug)]
@@ -78,6 +98,8 @@ pub(super) struct Hosted {
     flush: Option<FlushJob<SimDir>>,
     fetching: Option<u64>,
     altering: Option<u64>,
+    /// The last proposal that was sent.
+    proposed: Option<u64>,
     led: Option<LeaderEpoch>,
     high_watermark: Offset,
 }
@@ -107,6 +129,8 @@ impl Node {
             remains: BTreeMap::new(),
             lost: BTreeSet::new(),
             disk_failed: false,
+            wall_offset: 0,
+            closed: false,
         }
     }
 
@@ -195,19 +219,21 @@ impl World {
             parked: BTreeMap::new(),
             next_token: 0,
             next_request: 0,
+            leaving: None,
         };
+        let clean = std::mem::take(&mut node.closed);
         let mut unreadable = None;
         for (number, checkpoint) in node.checkpoints.clone() {
             let known = Known {
                 log_start: checkpoint.log_start,
                 recovery_point: checkpoint.recovery_point,
                 high_watermark: checkpoint.high_watermark,
-                clean: false,
+                clean,
                 same_boot,
             };
             let lost = node.lost.contains(&number);
             let known = if lost { Known::default() } else { known };
-            let dir = node.disk.subdirectory(&format!("bank-transfers-{number}"));
+            let dir = node.disk.subdirectory(&directory_name(&plan, number));
             match Log::open(dir, log_config(&plan), known, now) {
                 Ok((log, recovery)) => {
                     if lost
@@ -222,7 +248,7 @@ impl World {
                         checkpoint.high_watermark
                     };
                     let identity = places[&number].clone();
-                    let partition = Partition::new(identity, log, terms(&plan), floor);
+                    let partition = Partition::new(identity, log, terms(&plan, number), floor);
                     process.hosted.insert(number, Hosted::new(partition));
                 }
                 Err(LogError::Storage(_)) => node.disk_failed = true,
@@ -301,6 +327,68 @@ impl World {
         self.plan_in(restart, Happening::Restart { broker, run });
     }
 
+    /// SIGTERM: the process asks for leave and goes on until it is given, or until its patience is at an end.
+    pub(super) fn ask_to_leave(&mut self, broker: BrokerId, restart: Duration) {
+        let since = self.queue.elapsed();
+        let Some(process) = &mut self.node(broker).process else {
+            return;
+        };
+        if process.leaving.is_some() {
+            return;
+        }
+        process.leaving = Some(Leaving {
+            since,
+            restart,
+            unheard: 0,
+        });
+        self.note(|| format!("broker {broker} is told to shut down"));
+    }
+
+    /// The end of a process that was told to end: it closes its logs in an orderly way and says goodbye.
+    fn leave(&mut self, broker: BrokerId) {
+        self.checkpoint(broker);
+        let heard = !self.network.is_cut(Peer::Broker(broker), Peer::Controller);
+        let node = self.node(broker);
+        let run = node.run;
+        let Some(mut process) = node.process.take() else {
+            return;
+        };
+        let Some(leaving) = process.leaving else {
+            return;
+        };
+        let mut closed = true;
+        let mut remains = BTreeMap::new();
+        for (number, hosted) in std::mem::take(&mut process.hosted) {
+            remains.insert(number, super::view::left_behind(broker, &hosted));
+            if let Some(checkpoint) = node.checkpoints.get_mut(&number) {
+                checkpoint.high_watermark = hosted.partition.high_watermark();
+            }
+            match hosted.partition.into_log().close() {
+                Ok(end) => {
+                    if let Some(checkpoint) = node.checkpoints.get_mut(&number) {
+                        checkpoint.recovery_point = end;
+                    }
+                }
+                Err(_) => closed = false,
+            }
+        }
+        node.remains.extend(remains);
+        if closed {
+            node.closed = true;
+            node.disk.kill();
+        } else {
+            node.disk_failed = true;
+        }
+        self.note(|| format!("broker {broker} ends, closed in an orderly way: {closed}"));
+        if heard && let Some(broker_epoch) = process.broker_epoch {
+            self.controller.goodbye(broker, broker_epoch);
+        }
+        self.delay_last_words(broker);
+        let delay = self.between(500, 20_000);
+        self.plan_in(delay, Happening::ConnectionLost { broker, run });
+        self.plan_in(leaving.restart, Happening::Restart { broker, run });
+    }
+
     /// What a process has sent outlives it, and now and then arrives when its successor is long there.
     fn delay_last_words(&mut self, broker: BrokerId) {
         if !self.rough || self.random.below(2) == 0 {
@@ -328,10 +416,11 @@ impl World {
             self.fetch_now(broker, partition);
         }
         self.end_process(broker, false, restart);
+        let plan = self.plan.clone();
         let node = self.node(broker);
         let numbers: Vec<PartitionNumber> = node.checkpoints.keys().copied().collect();
         for number in numbers {
-            let name = format!("bank-transfers-{number}");
+            let name = directory_name(&plan, number);
             if node.disk.remove_all(&name).is_ok() {
                 node.lost.insert(number);
             }
@@ -389,10 +478,23 @@ impl World {
     }
 
     pub(super) fn heartbeat(&mut self, broker: BrokerId, run: u64) {
-        self.plan_in(
-            Duration::from_millis(200),
-            Happening::Heartbeat { broker, run },
-        );
+        let elapsed = self.queue.elapsed();
+        let Some(process) = &mut self.node(broker).process else {
+            return;
+        };
+        let mut interval = Duration::from_millis(200);
+        if let Some(leaving) = &mut process.leaving {
+            interval = Duration::from_millis(100);
+            leaving.unheard += 1;
+            let enough = leaving.unheard > UNHEARD_MOST
+                || elapsed >= leaving.since + SHUTDOWN_PATIENCE
+                || process.broker_epoch.is_none();
+            if enough || leads_in_vain(broker, process) {
+                return self.leave(broker);
+            }
+        }
+        let leaving = process.leaving.is_some();
+        self.plan_in(interval, Happening::Heartbeat { broker, run });
         let Some(process) = &self.nodes[&broker].process else {
             return;
         };
@@ -404,7 +506,7 @@ impl World {
             broker_epoch,
             metadata_offset: process.image.offset(),
             want_fence: false,
-            want_shut_down: false,
+            want_shut_down: leaving,
             offline_directories: Vec::new(),
         };
         self.send(
@@ -475,7 +577,7 @@ impl World {
             }
             let assignment = Assignment::of(&process.image, image);
             if let Entry::Vacant(place) = process.hosted.entry(number) {
-                let dir = node.disk.subdirectory(&format!("bank-transfers-{number}"));
+                let dir = node.disk.subdirectory(&directory_name(&plan, number));
                 let opened = Log::open(dir, log_config(&plan), Known::default(), now);
                 let Ok((log, _)) = opened else {
                     let run = node.run;
@@ -484,7 +586,7 @@ impl World {
                     return;
                 };
                 let identity = identities[&number].clone();
-                let partition = Partition::new(identity, log, terms(&plan), Offset::ZERO);
+                let partition = Partition::new(identity, log, terms(&plan, number), Offset::ZERO);
                 place.insert(Hosted::new(partition));
                 node.checkpoints.insert(number, Checkpoint::default());
             }
@@ -500,7 +602,7 @@ impl World {
             .enumerate()
             .map(|(number, (topic_id, index))| {
                 let identity = Identity {
-                    topic: "bank-transfers".into(),
+                    topic: self.plan.topic_of(number).name.into(),
                     topic_id: *topic_id,
                     index: *index,
                     me: broker,
@@ -522,7 +624,30 @@ impl World {
                     process.broker_epoch = broker_epoch;
                 }
             }
-            Message::HeartbeatAnswer => {}
+            Message::HeartbeatAnswer { may_shut_down } => {
+                let Some(process) = &mut self.node(broker).process else {
+                    return;
+                };
+                if let Some(leaving) = &mut process.leaving {
+                    leaving.unheard = 0;
+                    if may_shut_down {
+                        self.leave(broker);
+                    }
+                }
+            }
+            Message::Metadata { client, partition } => {
+                let (topic, index) = self.partitions[partition];
+                let leader = self.nodes[&broker]
+                    .image()
+                    .and_then(|image| image.partition(topic, index))
+                    .and_then(|partition| Some((partition.leader?, partition.leader_epoch)));
+                self.send(
+                    Peer::Broker(broker),
+                    Peer::Client(client),
+                    None,
+                    Message::MetadataAnswer { leader },
+                );
+            }
             Message::AlterAnswer {
                 partition,
                 number,
@@ -666,13 +791,14 @@ impl World {
                 partition,
                 from: offset,
                 current_leader_epoch,
+                last_fetched_epoch,
             } => {
                 let spec = ReadSpec {
                     from: offset,
                     max_bytes: 100 + self.random.below(4_000),
                     at_least_one: true,
                     current_leader_epoch: Some(current_leader_epoch),
-                    last_fetched_epoch: None,
+                    last_fetched_epoch,
                     reader: Reader::Consumer {
                         isolation: Isolation::ReadUncommitted,
                     },
@@ -681,7 +807,13 @@ impl World {
                     (it.leader_hint().leader_epoch, it.read(spec, now, fx))
                 });
                 let (answered_under, result) = match answer {
-                    Some((epoch, Ok(outcome))) => (epoch, Ok(outcome.records)),
+                    Some((epoch, Ok(outcome))) => {
+                        let read = Read {
+                            records: outcome.records,
+                            diverging: outcome.diverging,
+                        };
+                        (epoch, Ok(read))
+                    }
                     Some((epoch, Err(error))) => (epoch, Err(code_and_start(&error))),
                     None => (
                         LeaderEpoch::UNKNOWN,
@@ -771,7 +903,8 @@ impl World {
         };
         if asked.acks == Acks::Leader {
             self.acknowledged(broker, number, &parked, false);
-            self.answer_producer(broker, parked.client, parked.attempt, Ok(()));
+            let offset = parked.appended.base_offset;
+            self.answer_producer(broker, parked.client, parked.attempt, Ok(offset));
             return;
         }
         let Some(process) = &mut self.node(broker).process else {
@@ -790,7 +923,7 @@ impl World {
         broker: BrokerId,
         client: usize,
         attempt: u64,
-        result: Result<(), ErrorCode>,
+        result: Result<Offset, ErrorCode>,
     ) {
         self.send(
             Peer::Broker(broker),
@@ -1013,7 +1146,8 @@ impl World {
         number: PartitionNumber,
         act: impl FnOnce(&mut Partition<SimDir, Token>, Now, &mut Effects<Token>) -> R,
     ) -> Option<R> {
-        let now = self.now();
+        let mut now = self.now();
+        now.wall.0 += self.nodes[&broker].wall_offset;
         let mut fx = Effects::default();
         let hosted = self.hosted(broker, number)?;
         let result = act(&mut hosted.partition, now, &mut fx);
@@ -1033,8 +1167,29 @@ impl World {
                 return;
             };
             let broker_epoch = process.broker_epoch.unwrap_or(BrokerEpoch::UNKNOWN);
+            // Whom the controllers have left in the ISR may stay there; only new members are asked about.
+            let hosted = process.hosted.get(&number);
+            let committed =
+                hosted.and_then(|hosted| Some(hosted.partition.leader()?.isr().committed()));
+            let not_admissible = proposal
+                .new_isr
+                .iter()
+                .map(|(member, _)| *member)
+                .filter(|member| committed.is_none_or(|isr| !isr.contains(member)))
+                .filter(|member| !process.image.is_active(*member))
+                .collect();
+            let mut again = false;
             if let Some(hosted) = process.hosted.get_mut(&number) {
                 hosted.altering = Some(proposal.number);
+                again = hosted.proposed.replace(proposal.number) == Some(proposal.number);
+            }
+            // A proposal that is sent again may have been decided already: it must not be another one.
+            if !again {
+                self.checkers.event(&Event::IsrProposed {
+                    partition: number,
+                    leader: broker,
+                    not_admissible,
+                });
             }
             let patience = self.between(300_000, 800_000);
             self.plan_in(
@@ -1061,6 +1216,7 @@ impl World {
         if let Some(truncation) = fx.truncated {
             self.tally.truncations += 1;
             self.digest(&[2, broker.0 as u64, truncation.to.0 as u64]);
+            self.cut_off.push((number, broker, truncation));
             self.note(|| format!("broker {broker}, partition {number}: {truncation:?}"));
         }
         if let Some(misfit) = fx.misfit {
@@ -1124,7 +1280,9 @@ impl World {
         if result.is_ok() {
             self.acknowledged(broker, number, &parked, true);
         }
-        let result = result.map_err(|error| ErrorCode::from(&error));
+        let result = result
+            .map(|()| parked.appended.base_offset)
+            .map_err(|error| ErrorCode::from(&error));
         self.answer_producer(broker, parked.client, parked.attempt, result);
     }
 
@@ -1140,6 +1298,7 @@ impl World {
         };
         let leader_epoch = leader.leader_epoch();
         let committed_isr = leader.isr().committed().len();
+        let min_isr = leader.min_isr();
         let high_watermark = hosted.partition.high_watermark();
         let began = hosted.led != Some(leader_epoch);
         let before = if began {
@@ -1165,7 +1324,7 @@ impl World {
             return;
         }
         self.digest(&[3, broker.0 as u64, high_watermark.0 as u64]);
-        let holders = self.holders(number, high_watermark);
+        let holders = self.holders(broker, number, high_watermark);
         self.checkers.event(&Event::HighWatermark {
             partition: number,
             broker,
@@ -1173,17 +1332,46 @@ impl World {
             from: before,
             to: high_watermark,
             committed_isr,
-            min_isr: self.plan.min_isr,
+            min_isr,
             holders,
         });
-        self.write_ledger(broker, number, high_watermark);
+        self.write_ledger(broker, number, leader_epoch, high_watermark);
     }
 
     /// Notes what has become visible. What was visible before must be the same.
-    fn write_ledger(&mut self, broker: BrokerId, number: PartitionNumber, end: Offset) {
+    /// What leaders say whom an unclean election has replaced counts only as far as that election has kept it.
+    fn write_ledger(
+        &mut self,
+        broker: BrokerId,
+        number: PartitionNumber,
+        leader_epoch: LeaderEpoch,
+        end: Offset,
+    ) {
         let from = self.ledgers[number].end();
+        let end = end.min(self.ledgers[number].cuts().firm_below(leader_epoch));
         if end <= from {
             return;
+        }
+        let Some(hosted) = self.hosted(broker, number) else {
+            return;
+        };
+        let (log_start, epoch) = {
+            let log = hosted.partition.log();
+            let start = log.start_offset();
+            (start, log.leader_epochs().epoch_at(start))
+        };
+        let given_up = !self.ledgers[number].cuts().is_empty();
+        if from < log_start && given_up {
+            // An unclean leader whose log begins beyond all that was kept: nobody will ever see what lies between.
+            let gone = Logged {
+                epoch: epoch.unwrap_or(leader_epoch),
+                value: u64::MAX,
+            };
+            while self.ledgers[number].end() < log_start.min(end) {
+                self.ledgers[number].push(gone);
+            }
+            self.deleted[number] = self.deleted[number].max(log_start.min(end));
+            return self.write_ledger(broker, number, leader_epoch, end);
         }
         let Some(hosted) = self.hosted(broker, number) else {
             return;
@@ -1203,6 +1391,7 @@ impl World {
                 self.checkers.event(&Event::Committed {
                     partition: number,
                     broker,
+                    leader_epoch,
                     offset,
                     record,
                 });
@@ -1227,6 +1416,7 @@ impl Hosted {
             flush: None,
             fetching: None,
             altering: None,
+            proposed: None,
             led: None,
             high_watermark: Offset::ZERO,
         }
@@ -1241,9 +1431,27 @@ fn code_and_start(error: &ReadError) -> (ErrorCode, Option<Offset>) {
     (ErrorCode::from(error), start)
 }
 
-fn terms(plan: &Plan) -> Terms {
+/// Whether a process leads partitions, and none of them has another replica in service that might take over.
+fn leads_in_vain(me: BrokerId, process: &Process) -> bool {
+    let image = &process.image;
+    let mut led = image
+        .partitions()
+        .filter(|(_, _, partition)| partition.leader == Some(me))
+        .peekable();
+    led.peek().is_some()
+        && led.all(|(_, _, partition)| {
+            let mut others = partition.replicas.iter().filter(|replica| **replica != me);
+            !others.any(|replica| image.is_active(*replica))
+        })
+}
+
+fn directory_name(plan: &Plan, number: PartitionNumber) -> String {
+    format!("{}-{number}", plan.topic_of(number).name)
+}
+
+fn terms(plan: &Plan, number: PartitionNumber) -> Terms {
     Terms {
-        min_insync_replicas: plan.min_isr,
+        min_insync_replicas: plan.topic_of(number).min_isr,
         durability: plan.durability,
         replica_lag_time_max: plan.replica_lag_time_max,
         isr_retry_backoff: Duration::from_millis(50),

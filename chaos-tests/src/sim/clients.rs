@@ -5,7 +5,7 @@ use std::time::Duration;
 use kuorum_protocol::{BrokerId, ErrorCode, LeaderEpoch, Offset, ProducerId, Sequence};
 use kuorum_replication::acks::Acks;
 
-use super::network::{Message, Peer};
+use super::network::{Message, Peer, Read};
 use super::plan::Plan;
 use super::records::{self, Idempotence};
 use super::world::{Happening, World};
@@ -30,6 +30,8 @@ enum Client {
         attempt: u64,
         /// What the last request named.
         asked: (Offset, LeaderEpoch),
+        /// The leader epochs of what it has read, and where each began.
+        epochs: Vec<(LeaderEpoch, Offset)>,
     },
     /// Reads anywhere from anyone, under the epoch that one believes in: what a zombie may show must be true too.
     Wanderer {
@@ -55,12 +57,19 @@ struct Producer {
     serial: u64,
     attempt: u64,
     outstanding: Option<Vec<u64>>,
+    /// When what is outstanding was sent first.
+    since: Duration,
+    /// What metadata told last of who leads; `None` when it is to be asked again.
+    leader: Option<BrokerId>,
+    known: LeaderEpoch,
+    /// What the last answered produce was answered.
+    last_answer: Option<Result<Offset, ErrorCode>>,
 }
 
 impl Clients {
     pub(super) fn new(plan: &Plan) -> Self {
         let mut all = Vec::new();
-        for partition in 0..plan.partitions {
+        for partition in 0..plan.topic_of_partitions().count() {
             for place in 0..plan.producers {
                 all.push(Client::Producer(Producer {
                     partition,
@@ -72,6 +81,10 @@ impl Clients {
                     serial: 0,
                     attempt: 0,
                     outstanding: None,
+                    since: Duration::ZERO,
+                    leader: None,
+                    known: LeaderEpoch::UNKNOWN,
+                    last_answer: None,
                 }));
             }
             all.push(Client::Consumer {
@@ -80,6 +93,7 @@ impl Clients {
                 known: LeaderEpoch::UNKNOWN,
                 attempt: 0,
                 asked: (Offset::ZERO, LeaderEpoch::UNKNOWN),
+                epochs: Vec::new(),
             });
             all.push(Client::Wanderer {
                 partition,
@@ -121,6 +135,16 @@ impl Clients {
             Client::Producer(producer) => Some(producer),
             _ => None,
         }
+    }
+}
+
+impl Producer {
+    /// Goes on as another producer, whose sequence begins at 0.
+    fn begin_anew(&mut self, producer_id: i64) {
+        self.idempotence = Some(Idempotence {
+            producer_id: ProducerId(producer_id),
+            sequence: Sequence(0),
+        });
     }
 }
 
@@ -166,27 +190,54 @@ impl World {
 
     /// A producer sends what is outstanding, or something new.
     pub(super) fn produce(&mut self, client: usize) {
-        let now = self.now();
         let count = 1 + self.random.below(3) as u64;
+        self.produce_records(client, count);
+    }
+
+    /// The same; if it is something new, so many records.
+    pub(super) fn produce_records(&mut self, client: usize, count: u64) {
+        let now = self.now();
+        let elapsed = self.queue.elapsed();
         let producing = self.clients.producing;
+        let delivery_timeout = self.plan.delivery_timeout;
+        let fresh_id = self.clients.next_producer_id;
         let Some(producer) = self.clients.producer(client) else {
             return;
         };
-        let values = match &producer.outstanding {
-            Some(values) => values.clone(),
-            None if producing => {
-                let values: Vec<u64> = (0..count)
-                    .map(|place| ((client as u64) << 40) | (producer.serial + place))
-                    .collect();
-                producer.serial += count;
-                producer.outstanding = Some(values.clone());
-                values
+        let late = elapsed >= producer.since + delivery_timeout;
+        if producer.outstanding.is_some() && late {
+            // Nobody will ever know what became of it; an idempotent producer must not go on from there.
+            producer.outstanding = None;
+            producer.last_answer = Some(Err(ErrorCode::RequestTimedOut));
+            if producer.idempotence.is_some() {
+                producer.begin_anew(fresh_id);
+                self.clients.next_producer_id += 1;
             }
-            None => return,
+        }
+        let Some(producer) = self.clients.producer(client) else {
+            return;
+        };
+        if producer.outstanding.is_none() {
+            if !producing {
+                return;
+            }
+            let values =
+                (0..count).map(|place| ((client as u64) << 40) | (producer.serial + place));
+            producer.outstanding = Some(values.collect());
+            producer.serial += count;
+            producer.since = elapsed;
+        }
+        let partition = producer.partition;
+        let Some(leader) = producer.leader else {
+            let broker = BrokerId(1 + self.random.below(self.plan.brokers) as i32);
+            let question = Message::Metadata { client, partition };
+            self.send(Peer::Client(client), Peer::Broker(broker), None, question);
+            let again = self.between(10_000, 80_000);
+            return self.plan_in(again, Happening::Produce { client });
         };
         producer.attempt += 1;
         let attempt = producer.attempt;
-        let partition = producer.partition;
+        let values = producer.outstanding.clone().unwrap_or_default();
         let message = Message::Produce {
             client,
             attempt,
@@ -198,11 +249,13 @@ impl World {
                 .idempotence
                 .map(|idempotence| idempotence.producer_id.0 as u64),
         };
-        let patience = self.between(500_000, 900_000);
+        // Where no process is, the connection is refused at once.
+        let patience = match self.nodes[&leader].is_up() {
+            true => self.between(500_000, 900_000),
+            false => self.between(1_000, 20_000),
+        };
         self.plan_in(patience, Happening::ProduceTimeout { client, attempt });
-        if let Some((leader, _)) = self.ask_metadata(partition) {
-            self.send(Peer::Client(client), Peer::Broker(leader), None, message);
-        }
+        self.send(Peer::Client(client), Peer::Broker(leader), None, message);
     }
 
     pub(super) fn produce_timed_out(&mut self, client: usize, attempt: u64) {
@@ -210,23 +263,27 @@ impl World {
             return;
         };
         if producer.attempt == attempt && producer.outstanding.is_some() {
-            self.produce_unknown(client, Duration::ZERO);
+            let backoff = Duration::from_millis(20);
+            self.produce_unknown(client, ErrorCode::RequestTimedOut, backoff);
         }
     }
 
-    /// The outcome is unknown or bad: an idempotent producer sends the same again, another gives up what it sent.
-    fn produce_unknown(&mut self, client: usize, pause: Duration) {
+    /// The outcome is unknown or bad: an idempotent producer sends the same again, another gives up what it sent. Both ask
+    /// again who leads.
+    fn produce_unknown(&mut self, client: usize, error: ErrorCode, pause: Duration) {
         let Some(producer) = self.clients.producer(client) else {
             return;
         };
         if producer.idempotence.is_none() {
             producer.outstanding = None;
         }
+        producer.last_answer = Some(Err(error));
+        producer.leader = None;
         producer.attempt += 1;
         self.plan_in(pause, Happening::Produce { client });
     }
 
-    fn produce_answered(&mut self, client: usize, attempt: u64, result: Result<(), ErrorCode>) {
+    fn produce_answered(&mut self, client: usize, attempt: u64, result: Result<Offset, ErrorCode>) {
         let mut pause = self.between(1_000, 40_000);
         if result.is_ok() && self.random.below(100) < self.plan.rests {
             pause += self.between(300_000, 2_500_000);
@@ -238,25 +295,31 @@ impl World {
         if producer.attempt != attempt || producer.outstanding.is_none() {
             return;
         }
+        producer.last_answer = Some(result);
         match result {
-            Ok(()) => {
+            Ok(_) => {
                 let sent = producer.outstanding.take().map_or(0, |values| values.len());
                 if let Some(idempotence) = &mut producer.idempotence {
                     idempotence.sequence = idempotence.sequence.plus(sent as i32);
                 }
                 self.plan_in(pause, Happening::Produce { client });
             }
-            Err(ErrorCode::OutOfOrderSequenceNumber | ErrorCode::InvalidProducerEpoch) => {
-                // Records acknowledged by the leader alone are gone: begin anew, as another producer.
+            Err(code @ (ErrorCode::OutOfOrderSequenceNumber | ErrorCode::InvalidProducerEpoch)) => {
+                // Records acknowledged by the leader alone, or given up by an unclean election, are gone: begin anew,
+                // as another producer.
+                let (partition, acks) = (producer.partition, producer.acks);
                 producer.outstanding = None;
-                producer.idempotence = Some(Idempotence {
-                    producer_id: ProducerId(fresh_id),
-                    sequence: Sequence(0),
-                });
+                producer.begin_anew(fresh_id);
                 self.clients.next_producer_id += 1;
+                self.checkers.event(&Event::SequenceRefused {
+                    partition,
+                    client,
+                    all: acks == Acks::All,
+                    code,
+                });
                 self.plan_in(pause, Happening::Produce { client });
             }
-            Err(_) => self.produce_unknown(client, pause + Duration::from_millis(20)),
+            Err(code) => self.produce_unknown(client, code, pause + Duration::from_millis(20)),
         }
     }
 
@@ -280,6 +343,7 @@ impl World {
                 known,
                 attempt,
                 asked,
+                epochs,
                 ..
             } => {
                 let Some((leader, epoch)) = metadata else {
@@ -295,6 +359,7 @@ impl World {
                     partition,
                     from: *position,
                     current_leader_epoch: *known,
+                    last_fetched_epoch: epochs.last().map(|(epoch, _)| *epoch),
                 };
                 (leader, message)
             }
@@ -310,6 +375,7 @@ impl World {
                     partition,
                     from: somewhere,
                     current_leader_epoch: epoch,
+                    last_fetched_epoch: None,
                 };
                 (broker, message)
             }
@@ -370,6 +436,16 @@ impl World {
                 answered_under,
                 result,
             } => self.consumed(client, attempt, broker, answered_under, result),
+            Message::MetadataAnswer { leader } => {
+                // Metadata from a broker that lags must not lead a client back.
+                if let Some(producer) = self.clients.producer(client)
+                    && let Some((leader, epoch)) = leader
+                    && epoch >= producer.known
+                {
+                    producer.known = epoch;
+                    producer.leader = Some(leader);
+                }
+            }
             Message::LatestAnswer {
                 attempt: answer,
                 answered_under,
@@ -408,7 +484,7 @@ impl World {
         answer: u64,
         broker: BrokerId,
         answered_under: LeaderEpoch,
-        result: Result<bytes::Bytes, (ErrorCode, Option<Offset>)>,
+        result: Result<Read, (ErrorCode, Option<Offset>)>,
     ) {
         let (partition, (from, asked_under)) = match &self.clients.all[client] {
             Client::Consumer {
@@ -424,28 +500,49 @@ impl World {
             } if *attempt == answer => (*partition, *asked),
             _ => return,
         };
-        let bytes = match result {
-            Ok(bytes) => bytes,
+        let read = match result {
+            Ok(read) => read,
             Err((ErrorCode::OffsetOutOfRange, start)) => {
                 let start = start.unwrap_or_default();
-                if let Client::Consumer { position, .. } = &mut self.clients.all[client] {
-                    if start > from {
-                        *position = start;
-                    } else {
-                        let event = Event::OutOfRange {
-                            partition,
-                            broker,
-                            position: from,
-                            log_start: start,
-                        };
-                        self.checkers.event(&event);
-                    }
+                let Client::Consumer {
+                    position, epochs, ..
+                } = &mut self.clients.all[client]
+                else {
+                    return;
+                };
+                // What it starts from now, it is told together with the epoch.
+                let goes_on = start > from;
+                *position = start;
+                *epochs = vec![(answered_under, start)];
+                if !goes_on {
+                    self.checkers.event(&Event::OutOfRange {
+                        partition,
+                        broker,
+                        position: from,
+                        log_start: start,
+                    });
+                    self.told_of_a_cut(client, partition, start);
                 }
                 return;
             }
             Err(_) => return,
         };
-        let found = match records::records(&bytes) {
+        if let Some((epoch, end)) = read.diverging {
+            let Client::Consumer {
+                position, epochs, ..
+            } = &mut self.clients.all[client]
+            else {
+                return;
+            };
+            // As a follower does: back to where its own history and the leader's part, perhaps in several steps.
+            let newer = epochs.iter().find(|(known, _)| *known > epoch);
+            let own_end = newer.map_or(*position, |(_, start)| *start);
+            let to = own_end.min(end).min(*position);
+            *position = to;
+            epochs.retain(|(_, start)| *start < to);
+            return self.told_of_a_cut(client, partition, to);
+        }
+        let found = match records::records(&read.records) {
             Ok(found) => found,
             Err(what) => {
                 return self.not_healed(format!("a consumer received garbage: {what}"));
@@ -456,6 +553,17 @@ impl World {
                 continue;
             }
             self.tally.read += 1;
+            let mut consumer = None;
+            if let Client::Consumer {
+                position, epochs, ..
+            } = &mut self.clients.all[client]
+            {
+                consumer = Some(client);
+                *position = offset.plus(1);
+                if epochs.last().is_none_or(|(last, _)| *last != record.epoch) {
+                    epochs.push((record.epoch, offset));
+                }
+            }
             self.checkers.event(&Event::Read {
                 partition,
                 broker,
@@ -463,22 +571,45 @@ impl World {
                 answered_under,
                 offset,
                 value: record.value,
+                consumer,
             });
-            if let Client::Consumer { position, .. } = &mut self.clients.all[client] {
-                *position = offset.plus(1);
-            }
         }
+    }
+
+    fn told_of_a_cut(&mut self, client: usize, partition: PartitionNumber, to: Offset) {
+        self.tally.told += 1;
+        self.note(|| {
+            format!("consumer {client}, partition {partition}: told that its history ends at {to}")
+        });
+        self.checkers.event(&Event::CutTold {
+            partition,
+            consumer: client,
+            to,
+        });
     }
 
     /// Sends one batch with acks=all, for a probe; returns who sends it.
     pub(super) fn produce_once(&mut self, partition: PartitionNumber) -> Option<usize> {
-        let client = self.clients.all.iter().position(
-            |client| matches!(client, Client::Producer(producer) if producer.partition == partition && producer.acks == Acks::All),
-        )?;
-        self.clients.producing = true;
-        self.produce(client);
-        self.clients.producing = false;
+        let client = self.producer_of(partition)?;
+        self.send_at_once(client, 1);
         Some(client)
+    }
+
+    /// The first producer of a partition that waits for all replicas.
+    pub(super) fn producer_of(&self, partition: PartitionNumber) -> Option<usize> {
+        self.clients.all.iter().position(
+            |client| matches!(client, Client::Producer(producer) if producer.partition == partition && producer.acks == Acks::All),
+        )
+    }
+
+    /// Sends one batch of so many records.
+    pub(super) fn send_at_once(&mut self, client: usize, count: u64) {
+        if let Some(producer) = self.clients.producer(client) {
+            producer.last_answer = None;
+        }
+        self.clients.producing = true;
+        self.produce_records(client, count);
+        self.clients.producing = false;
     }
 
     /// Whether that producer has been answered.
@@ -486,5 +617,10 @@ impl World {
         self.clients
             .producer(client)
             .is_some_and(|producer| producer.outstanding.is_none())
+    }
+
+    /// What the last produce of that producer came to.
+    pub(super) fn last_answer(&mut self, client: usize) -> Option<Result<Offset, ErrorCode>> {
+        self.clients.producer(client)?.last_answer
     }
 }

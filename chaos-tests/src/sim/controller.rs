@@ -1,26 +1,32 @@
 //! The controllers as a linear log: each decision is the product of `control`, each batch is applied to one image, and
 //! brokers see the log later. What Raft does is assumed; that it may be away for a while, and come back under another
-//! epoch with everything forgotten that was not recorded, is not.
+//! epoch with everything forgotten that was not recorded, is not. Nor is that one who has left office does not know it
+//! yet: for a while he goes on deciding, from what he knew, and the log must show that he no longer counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kuorum_metadata::control;
-use kuorum_metadata::control::command::{CreateTopics, ElectLeaders, ElectionType, NewTopic};
+use kuorum_metadata::control::command::{
+    AlterConfigs, AlterConfigsResource, ConfigOp, ConfigOpKind, CreateTopics, ElectLeaders,
+    ElectionType, NewTopic,
+};
 use kuorum_metadata::control::heartbeats::{SessionId, Timings};
 use kuorum_metadata::control::{
     Command, CommandReply, Decision, Heartbeats, brokers, decide, isr, office, tick,
 };
-use kuorum_metadata::image::MetadataImage;
-use kuorum_metadata::record::{MetadataRecord, RecordBatch};
+use kuorum_metadata::image::{Applied, MetadataImage};
+use kuorum_metadata::record::{ConfigResource, MetadataRecord, RecordBatch};
 use kuorum_metadata::rpc::{
-    AlterPartition, AlterPartitionRequest, HeartbeatReply, HeartbeatRequest, RegisterRequest,
+    AlterPartitionRequest, HeartbeatReply, HeartbeatRequest, RegisterRequest,
 };
 use kuorum_protocol::{BrokerEpoch, BrokerId, ErrorCode, Now, PartitionIndex, Timestamp, TopicId};
-use kuorum_replication::{Durability, IsrProposal, IsrReply};
+use kuorum_replication::{Durability, IsrReply};
 
 use super::plan::Plan;
 use super::random::Random;
+
+const UNCLEAN: &str = "unclean.leader.election.enable";
 
 /// The quorum, seen from outside.
 #[derive(Debug)]
@@ -33,6 +39,17 @@ pub(super) struct Controller {
     active: Option<u64>,
     next_id: u64,
     sessions: BTreeMap<BrokerId, (u64, SessionId)>,
+    /// The last one in office, as long as he believes that he still is.
+    former: Option<Former>,
+    /// Batches in the log that did not count.
+    pub(super) skipped: u64,
+}
+
+/// A controller that does not know that it was deposed.
+#[derive(Debug)]
+struct Former {
+    image: MetadataImage,
+    soft: Heartbeats,
 }
 
 impl Controller {
@@ -49,6 +66,8 @@ impl Controller {
             active: None,
             next_id: 1,
             sessions: BTreeMap::new(),
+            former: None,
+            skipped: 0,
         };
         controller.take_office(now);
         controller
@@ -74,9 +93,60 @@ impl Controller {
         self.active.is_some()
     }
 
-    /// Nobody decides for a while.
-    pub(super) fn leave_office(&mut self) {
-        self.active = None;
+    /// Nobody decides for a while; except that the one who did may not know that he no longer does.
+    pub(super) fn leave_office(&mut self, knows: bool) {
+        if self.active.take().is_some() && !knows {
+            self.former = Some(Former {
+                image: self.image.clone(),
+                soft: self.soft.clone(),
+            });
+        }
+    }
+
+    /// Whether somebody still believes to be in office who is not.
+    pub(super) fn has_former(&self) -> bool {
+        self.former.is_some()
+    }
+
+    /// He has learnt it.
+    pub(super) fn former_learns(&mut self) {
+        self.former = None;
+    }
+
+    /// The one who believes to be in office decides about an ISR. What he proposes goes into the log, and he is answered
+    /// for by nobody: he learns from the log that it did not count.
+    pub(super) fn former_alters(&mut self, request: &AlterPartitionRequest) {
+        let Some(former) = &self.former else {
+            return;
+        };
+        if let Ok(decision) = isr::alter_partition(&former.image, request) {
+            self.former_proposes(decision.records);
+        }
+    }
+
+    /// He hears nothing from the brokers any more, and fences them one by one.
+    pub(super) fn former_ticks(&mut self, now: Now) {
+        let Some(former) = &self.former else {
+            return;
+        };
+        if let Some(decision) = tick::tick(&former.image, &former.soft, now) {
+            self.former_proposes(decision.records);
+        }
+    }
+
+    fn former_proposes(&mut self, records: Vec<MetadataRecord>) {
+        let Some(former) = &self.former else {
+            return;
+        };
+        if records.is_empty() || self.active.is_none() {
+            return; // only a quorum with a leader takes anything into its log
+        }
+        let batch = RecordBatch {
+            controller_epoch: former.image.controller_epoch(),
+            records,
+        };
+        self.append(batch);
+        self.former = None;
     }
 
     /// Another controller takes office: it knows what is recorded, and nobody's heartbeats.
@@ -131,6 +201,11 @@ impl Controller {
         Ok(self.commit(decision))
     }
 
+    /// A process will close its connection on purpose.
+    pub(super) fn goodbye(&mut self, broker: BrokerId, broker_epoch: BrokerEpoch) {
+        self.soft.goodbye(broker, broker_epoch);
+    }
+
     /// The connection of a process has ended.
     pub(super) fn connection_lost(&mut self, broker: BrokerId, run: u64, now: Now) {
         if let Some((_, session)) = self.sessions.get(&broker).filter(|known| known.0 == run) {
@@ -140,29 +215,11 @@ impl Controller {
     }
 
     /// A leader asks for another ISR.
-    pub(super) fn alter(
-        &mut self,
-        broker: BrokerId,
-        broker_epoch: BrokerEpoch,
-        (topic_id, partition): (TopicId, PartitionIndex),
-        proposal: &IsrProposal,
-    ) -> IsrReply {
+    pub(super) fn alter(&mut self, request: &AlterPartitionRequest) -> IsrReply {
         if self.active.is_none() {
             return IsrReply::from_error(ErrorCode::NotController as i16);
         }
-        let request = AlterPartitionRequest {
-            broker_id: broker,
-            broker_epoch,
-            partitions: vec![AlterPartition {
-                topic_id,
-                partition,
-                leader_epoch: proposal.leader_epoch,
-                partition_epoch: proposal.partition_epoch,
-                new_isr: proposal.new_isr.clone(),
-                leader_recovery_state: proposal.leader_recovery_state,
-            }],
-        };
-        match isr::alter_partition(&self.image, &request) {
+        match isr::alter_partition(&self.image, request) {
             Ok(decision) => {
                 let reply = self.commit(decision);
                 reply
@@ -184,26 +241,43 @@ impl Controller {
         }
     }
 
-    /// Creates the topic; whether that went well.
-    pub(super) fn create_topic(&mut self, plan: &Plan, random: &mut Random, now: Now) -> bool {
+    /// Creates the topics, all with the same placement; whether that went well.
+    pub(super) fn create_topics(&mut self, plan: &Plan, random: &mut Random, now: Now) -> bool {
         let durability = match plan.durability {
             Durability::Flushed => "flushed",
             Durability::PageCache => "page.cache",
         };
+        let mut placement: Vec<Vec<BrokerId>> = Vec::new();
+        for topic in &plan.topics {
+            while placement.len() < topic.partitions {
+                let mut brokers: Vec<BrokerId> = (1..=plan.brokers as i32).map(BrokerId).collect();
+                // The first of a story's partitions lies on the brokers in their order.
+                if !plan.rough.is_zero() {
+                    for place in (1..brokers.len()).rev() {
+                        brokers.swap(place, random.below(place + 1));
+                    }
+                }
+                brokers.truncate(plan.replication_factor);
+                placement.push(brokers);
+            }
+        }
+        let topics = plan.topics.iter().map(|topic| NewTopic {
+            name: topic.name.to_owned(),
+            num_partitions: -1,
+            replication_factor: -1,
+            assignments: (0..topic.partitions)
+                .map(|index| (index as PartitionIndex, placement[index].clone()))
+                .collect(),
+            configs: [
+                ("min.insync.replicas", topic.min_isr.to_string()),
+                ("acks.durability", durability.to_owned()),
+                (UNCLEAN, topic.unclean.to_string()),
+            ]
+            .map(|(name, value)| (name.to_owned(), Some(value)))
+            .to_vec(),
+        });
         let command = Command::CreateTopics(CreateTopics {
-            topics: vec![NewTopic {
-                name: "bank-transfers".to_owned(),
-                num_partitions: plan.partitions as i32,
-                replication_factor: plan.replication_factor as i16,
-                assignments: Vec::new(),
-                configs: vec![
-                    (
-                        "min.insync.replicas".to_owned(),
-                        Some(plan.min_isr.to_string()),
-                    ),
-                    ("acks.durability".to_owned(), Some(durability.to_owned())),
-                ],
-            }],
+            topics: topics.collect(),
             validate_only: false,
         });
         match self.command(&command, random, now) {
@@ -212,6 +286,49 @@ impl Controller {
             }
             _ => false,
         }
+    }
+
+    /// Changes a topic's policy while it is in use.
+    pub(super) fn set_unclean(
+        &mut self,
+        topic: &str,
+        allowed: bool,
+        random: &mut Random,
+        now: Now,
+    ) {
+        if self.active.is_none() {
+            return;
+        }
+        let command = Command::AlterConfigs(AlterConfigs {
+            resources: vec![AlterConfigsResource {
+                resource: ConfigResource::Topic(topic.to_owned()),
+                ops: vec![ConfigOp {
+                    name: UNCLEAN.to_owned(),
+                    kind: ConfigOpKind::Set,
+                    value: Some(allowed.to_string()),
+                }],
+            }],
+            validate_only: false,
+        });
+        let _ = self.command(&command, random, now);
+    }
+
+    /// Elects by hand leaders that may lack records, wherever `topic` has none.
+    pub(super) fn elect_uncleanly(&mut self, topic: &str, random: &mut Random, now: Now) {
+        if self.active.is_none() {
+            return;
+        }
+        let partitions = self
+            .image
+            .partitions()
+            .filter(|(of, _, partition)| of.name == topic && partition.leader.is_none())
+            .map(|(of, index, _)| (of.name.clone(), index))
+            .collect();
+        let command = Command::ElectLeaders(ElectLeaders {
+            election: ElectionType::Unclean,
+            partitions: Some(partitions),
+        });
+        let _ = self.command(&command, random, now);
     }
 
     /// Gives every partition back to the first of its assignment.
@@ -244,7 +361,9 @@ impl Controller {
 
     fn append(&mut self, batch: RecordBatch) {
         let offset = self.end();
-        let _ = self.image.apply_batch(offset, &batch);
+        if let Applied::Skipped { .. } = self.image.apply_batch(offset, &batch) {
+            self.skipped += 1;
+        }
         self.log.push(batch);
     }
 

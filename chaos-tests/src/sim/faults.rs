@@ -7,7 +7,9 @@ use std::time::Duration;
 use kuorum_protocol::{BrokerId, Offset};
 
 use super::network::Peer;
+use super::plan::TELEMETRY;
 use super::world::{Happening, World};
+use crate::checkers::PartitionNumber;
 
 impl World {
     pub(super) fn plan_fault(&mut self) {
@@ -24,7 +26,7 @@ impl World {
         self.plan_fault();
         let faults = self.plan.faults;
         type Fault = fn(&mut World, BrokerId);
-        let kinds: [(usize, Fault); 11] = [
+        let kinds: [(usize, Fault); 15] = [
             (faults.kill, World::kill),
             (faults.power_cut, World::cut_power),
             (faults.power_cut_everywhere, World::cut_power_everywhere),
@@ -36,6 +38,10 @@ impl World {
             (faults.preferred_election, World::elect_preferred),
             (faults.delete_records, World::delete_records),
             (faults.slow_feed, World::stop_feed),
+            (faults.shut_down, World::shut_down),
+            (faults.clock, World::jump_clock),
+            (faults.policy, World::change_policy),
+            (faults.unclean_election, World::elect_uncleanly),
         ];
         let total: usize = kinds.iter().map(|(weight, _)| weight).sum();
         if total == 0 {
@@ -188,8 +194,13 @@ impl World {
     }
 
     fn depose_controller(&mut self, _: BrokerId) {
-        self.note(|| "nobody is in office".to_owned());
-        self.controller.leave_office();
+        let knows = self.random.below(2) == 0;
+        self.note(|| format!("nobody is in office, and the last one knows: {knows}"));
+        self.controller.leave_office(knows);
+        if !knows {
+            let until = self.between(200_000, 2_500_000);
+            self.plan_in(until, Happening::FormerLearns);
+        }
         let delay = self.between(50_000, 1_500_000);
         self.plan_in(delay, Happening::ControllerBack);
     }
@@ -203,13 +214,25 @@ impl World {
         for number in 0..self.partitions.len() {
             let before = self.ledgers[number].end();
             let until = Offset(self.random.below(before.0 as usize + 1) as i64);
-            let deleted = self.with_partition(victim, number, |it, _, fx| {
-                it.delete_records(Some(until), fx).ok()
-            });
-            if let Some(start) = deleted.flatten() {
-                self.deleted[number] = self.deleted[number].max(start);
-            }
+            self.delete_records_at(victim, number, until);
         }
+    }
+
+    /// DeleteRecords at one broker: where its log begins then, if it leads.
+    pub(super) fn delete_records_at(
+        &mut self,
+        broker: BrokerId,
+        number: PartitionNumber,
+        until: Offset,
+    ) -> Option<Offset> {
+        let (start, epoch) = self.with_partition(broker, number, |it, _, fx| {
+            let start = it.delete_records(Some(until), fx).ok()?;
+            Some((start, it.leader_hint().leader_epoch))
+        })??;
+        // What a leader deletes whom an unclean election has replaced counts as far as that election has kept it.
+        let firm = self.ledgers[number].cuts().firm_below(epoch);
+        self.deleted[number] = self.deleted[number].max(start.min(firm));
+        Some(start)
     }
 
     fn stop_feed(&mut self, victim: BrokerId) {
@@ -217,5 +240,40 @@ impl World {
         self.note(|| format!("broker {victim} hears nothing of the metadata log for {span:?}"));
         let until = self.queue.elapsed() + span;
         self.node(victim).feed_stopped_until = until;
+    }
+
+    fn shut_down(&mut self, victim: BrokerId) {
+        let restart = self.restart_delay();
+        self.ask_to_leave(victim, restart);
+    }
+
+    fn jump_clock(&mut self, victim: BrokerId) {
+        let hours = self.random.below(13) as i64 - 6;
+        self.note(|| format!("broker {victim}: its wall clock is {hours} hours off"));
+        self.node(victim).wall_offset = hours * 3_600_000;
+    }
+
+    fn change_policy(&mut self, _: BrokerId) {
+        let allowed = self.random.below(2) == 0;
+        self.set_policy(TELEMETRY, allowed);
+    }
+
+    fn elect_uncleanly(&mut self, _: BrokerId) {
+        self.elect_uncleanly_by_hand(TELEMETRY);
+    }
+
+    /// Changes a topic's unclean.leader.election.enable.
+    pub(super) fn set_policy(&mut self, topic: &str, allowed: bool) {
+        self.note(|| format!("{topic}: unclean elections allowed: {allowed}"));
+        let now = self.now();
+        self.decided(|controller, random| controller.set_unclean(topic, allowed, random, now));
+    }
+
+    /// Elects leaders that may lack records, where there are none.
+    pub(super) fn elect_uncleanly_by_hand(&mut self, topic: &str) {
+        let now = self.now();
+        self.by_hand = true;
+        self.decided(|controller, random| controller.elect_uncleanly(topic, random, now));
+        self.by_hand = false;
     }
 }

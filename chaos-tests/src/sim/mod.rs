@@ -16,6 +16,7 @@ mod probes;
 mod queue;
 mod random;
 mod records;
+pub mod stories;
 mod view;
 mod world;
 
@@ -27,7 +28,7 @@ use kuorum_replication::Mutation;
 
 use crate::checkers::Violation;
 
-pub use plan::Plan;
+pub use plan::{Plan, Topic};
 use world::{Trace, World};
 
 /// How a run is to be made.
@@ -51,6 +52,15 @@ pub struct Tally {
     pub truncations: u64,
     pub faults: u64,
     pub restarts: u64,
+    /// Brokers that asked to shut down and were let go.
+    pub leaves: u64,
+    pub unclean_elections: u64,
+    /// Visible records that unclean elections gave up.
+    pub given_up: u64,
+    /// Consumers that were told that what they had read was cut off.
+    pub told: u64,
+    /// Batches of deposed controllers that did not count.
+    pub deposed: u64,
 }
 
 impl Tally {
@@ -65,6 +75,11 @@ impl Tally {
         self.truncations += other.truncations;
         self.faults += other.faults;
         self.restarts += other.restarts;
+        self.leaves += other.leaves;
+        self.unclean_elections += other.unclean_elections;
+        self.given_up += other.given_up;
+        self.told += other.told;
+        self.deposed += other.deposed;
     }
 }
 
@@ -72,7 +87,7 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} events, {} messages, {} acknowledged, {} read, {} elections, {} ISR changes, {} truncations, {} faults, {} restarts",
+            "{} events, {} messages, {} acknowledged, {} read, {} elections, {} ISR changes, {} truncations, {} faults, {} restarts, {} shut down in order, {} unclean elections that gave up {} records, {} readers told of it, {} batches of deposed controllers",
             self.events,
             self.messages,
             self.acked,
@@ -81,7 +96,12 @@ impl fmt::Display for Tally {
             self.isr_changes,
             self.truncations,
             self.faults,
-            self.restarts
+            self.restarts,
+            self.leaves,
+            self.unclean_elections,
+            self.given_up,
+            self.told,
+            self.deposed
         )
     }
 }
@@ -92,7 +112,8 @@ pub struct Outcome {
     pub seed: u64,
     pub plan: String,
     pub tally: Tally,
-    /// What the run came to, for comparing two runs of one seed.
+    /// A hash of every event of the run: when, to whom, what came of it, and how much chance was used. Two runs of one
+    /// seed have the same.
     pub digest: u64,
     pub violation: Option<Violation>,
     /// The last events before the end, with `Options::trace`.

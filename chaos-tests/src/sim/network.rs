@@ -90,7 +90,18 @@ pub(super) enum Message {
         run: u64,
         request: HeartbeatRequest,
     },
-    HeartbeatAnswer,
+    HeartbeatAnswer {
+        may_shut_down: bool,
+    },
+    /// A client asks who leads.
+    Metadata {
+        client: usize,
+        partition: PartitionNumber,
+    },
+    /// `None` if nobody does, or the broker does not know.
+    MetadataAnswer {
+        leader: Option<(BrokerId, LeaderEpoch)>,
+    },
     Produce {
         client: usize,
         attempt: u64,
@@ -102,7 +113,7 @@ pub(super) enum Message {
     },
     ProduceAnswer {
         attempt: u64,
-        result: Result<(), ErrorCode>,
+        result: Result<Offset, ErrorCode>,
     },
     Consume {
         client: usize,
@@ -110,12 +121,13 @@ pub(super) enum Message {
         partition: PartitionNumber,
         from: Offset,
         current_leader_epoch: LeaderEpoch,
+        last_fetched_epoch: Option<LeaderEpoch>,
     },
     ConsumeAnswer {
         attempt: u64,
         broker: BrokerId,
         answered_under: LeaderEpoch,
-        result: Result<Bytes, (ErrorCode, Option<Offset>)>,
+        result: Result<Read, (ErrorCode, Option<Offset>)>,
     },
     Latest {
         client: usize,
@@ -128,6 +140,13 @@ pub(super) enum Message {
         answered_under: LeaderEpoch,
         result: Result<Offset, ErrorCode>,
     },
+}
+
+/// What a consumer is answered: records, or where its history parts from the leader's.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    pub(super) records: Bytes,
+    pub(super) diverging: Option<(LeaderEpoch, Offset)>,
 }
 
 /// The state of the links.

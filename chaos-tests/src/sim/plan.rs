@@ -12,9 +12,9 @@ use kuorum_replication::Durability;
 pub struct Plan {
     pub seed: u64,
     pub brokers: usize,
-    pub partitions: usize,
+    /// Each with its own policy; all with the same placement.
+    pub topics: Vec<Topic>,
     pub replication_factor: usize,
-    pub min_isr: usize,
     pub durability: Durability,
     pub segment_bytes: u64,
     pub replica_lag_time_max: Duration,
@@ -23,11 +23,28 @@ pub struct Plan {
     pub producers: usize,
     /// How many of a hundred acknowledgements a producer takes a long rest after.
     pub rests: usize,
+    /// How long a producer tries before it gives up what it sent.
+    pub delivery_timeout: Duration,
     /// How long the cluster is hurt.
     pub rough: Duration,
     pub faults: Faults,
     pub network: Network,
 }
+
+/// One topic of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Topic {
+    pub name: &'static str,
+    pub partitions: usize,
+    pub min_isr: usize,
+    /// `unclean.leader.election.enable` when it is created.
+    pub unclean: bool,
+}
+
+/// The topic that loses nothing.
+pub(super) const TRANSFERS: &str = "bank-transfers";
+/// The topic that would rather be there than be complete.
+pub(super) const TELEMETRY: &str = "telemetry-logs";
 
 /// Which faults there are, each as a weight; 0 for none.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +62,14 @@ pub struct Faults {
     pub preferred_election: usize,
     pub delete_records: usize,
     pub slow_feed: usize,
+    /// SIGTERM.
+    pub shut_down: usize,
+    /// A wall clock jumps; the monotonic one does not.
+    pub clock: usize,
+    /// The policy of `telemetry-logs` is changed.
+    pub policy: usize,
+    /// An unclean election of `telemetry-logs` by hand.
+    pub unclean_election: usize,
 }
 
 /// How messages travel while the cluster is hurt.
@@ -71,6 +96,21 @@ impl Plan {
             2 => pick(random, &[1, 2]),
             _ => pick(random, &[2, 2, 2, 1]),
         };
+        let mut topics = vec![Topic {
+            name: TRANSFERS,
+            partitions: pick(random, &[1, 1, 2, 3]),
+            min_isr,
+            unclean: false,
+        }];
+        let telemetry = random.below(5) < 2;
+        if telemetry {
+            topics.push(Topic {
+                name: TELEMETRY,
+                partitions: pick(random, &[1, 2]),
+                min_isr: pick(random, &[1, 1, 2]),
+                unclean: pick(random, &[true, true, false]),
+            });
+        }
         let durability = pick(
             random,
             &[
@@ -91,11 +131,19 @@ impl Plan {
             pause: maybe(4),
             cut_link: maybe(4),
             disk: if flushed { maybe(1) } else { 0 },
-            wipe: if min_isr > 1 { maybe(2) } else { 0 },
+            wipe: if topics.iter().all(|topic| topic.min_isr > 1) {
+                maybe(2)
+            } else {
+                0
+            },
             controller: maybe(1),
             preferred_election: maybe(3),
-            delete_records: maybe(1),
+            delete_records: maybe(2),
             slow_feed: maybe(3),
+            shut_down: maybe(3),
+            clock: maybe(1),
+            policy: if telemetry { maybe(2) } else { 0 },
+            unclean_election: if telemetry { maybe(2) } else { 0 },
         };
         let faults = Faults {
             every: pick(
@@ -126,19 +174,77 @@ impl Plan {
         Self {
             seed,
             brokers,
-            partitions: pick(random, &[1, 1, 2, 3]),
+            topics,
             replication_factor,
-            min_isr,
             durability,
             segment_bytes: pick(random, &[1 << 11, 1 << 13, 1 << 20]),
             replica_lag_time_max: Duration::from_millis(pick(random, &[600, 1_500, 3_000])),
             session_timeout: Duration::from_millis(pick(random, &[900, 1_800])),
             producers: pick(random, &[1, 2, 3]),
             rests: pick(random, &[0, 0, 5, 20]),
+            delivery_timeout: Duration::from_secs(12),
             rough: Duration::from_secs(pick(random, &[8, 15, 25])),
             faults,
             network,
         }
+    }
+
+    /// A plan for a story: three brokers, nothing that goes wrong by itself, and nobody who writes unasked.
+    #[must_use]
+    pub fn calm(seed: u64, topics: &[Topic]) -> Self {
+        Self {
+            seed,
+            brokers: 3,
+            topics: topics.to_vec(),
+            replication_factor: 3,
+            durability: Durability::Flushed,
+            segment_bytes: 1 << 13,
+            replica_lag_time_max: Duration::from_secs(30),
+            session_timeout: Duration::from_secs(9),
+            producers: 1,
+            rests: 0,
+            delivery_timeout: Duration::from_secs(120),
+            rough: Duration::ZERO,
+            faults: Faults {
+                every: Duration::from_secs(1),
+                kill: 0,
+                power_cut: 0,
+                power_cut_everywhere: 0,
+                pause: 0,
+                cut_link: 0,
+                disk: 0,
+                wipe: 0,
+                controller: 0,
+                preferred_election: 0,
+                delete_records: 0,
+                slow_feed: 0,
+                shut_down: 0,
+                clock: 0,
+                policy: 0,
+                unclean_election: 0,
+            },
+            network: Network {
+                lost: 0,
+                twice: 0,
+                late: 0,
+                latest: Duration::from_millis(1),
+            },
+        }
+    }
+
+    /// The topic of every partition, in the order the partitions are numbered in.
+    pub(super) fn topic_of_partitions(&self) -> impl Iterator<Item = (Topic, i32)> {
+        self.topics
+            .iter()
+            .flat_map(|topic| (0..topic.partitions as i32).map(move |index| (*topic, index)))
+    }
+
+    /// The topic of one partition.
+    pub(super) fn topic_of(&self, partition: usize) -> Topic {
+        self.topic_of_partitions()
+            .nth(partition)
+            .map(|(topic, _)| topic)
+            .expect("partitions are numbered through the plan's topics")
     }
 }
 
@@ -146,11 +252,10 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} brokers, {} partitions, rf {} min {}, {:?}, lag {:?}, session {:?}, {:?} of {:?}, {:?}",
+            "{} brokers, {:?}, rf {}, {:?}, lag {:?}, session {:?}, {:?} of {:?}, {:?}",
             self.brokers,
-            self.partitions,
+            self.topics,
             self.replication_factor,
-            self.min_isr,
             self.durability,
             self.replica_lag_time_max,
             self.session_timeout,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kuorum_protocol::{BrokerId, ErrorCode, LeaderEpoch};
 
 use super::network::Peer;
-use super::world::World;
+use super::world::{Happening, World};
 use crate::checkers::{Event, PartitionNumber};
 
 impl World {
@@ -15,6 +15,9 @@ impl World {
             Self::probe_epochs,
             Self::probe_shrink,
             Self::probe_elections_without_data,
+            Self::probe_shutdown,
+            Self::probe_shutdown_of_the_only_one,
+            Self::probe_failover,
             Self::stay_idle,
             Self::look_at_rest,
         ];
@@ -79,7 +82,7 @@ impl World {
 
     /// R5, R10: one follower stops fetching; its heartbeats go on.
     fn probe_shrink(&mut self) {
-        if self.plan.min_isr >= self.plan.replication_factor {
+        if self.plan.topic_of(0).min_isr >= self.plan.replication_factor {
             return;
         }
         let Some(leader) = self.leader_of(0) else {
@@ -130,11 +133,116 @@ impl World {
         self.await_convergence("a preferred election was not sorted out");
     }
 
-    /// R9: nothing is written, nothing is broken.
+    /// R11, R25: a leader is told to shut down while somebody writes.
+    fn probe_shutdown(&mut self) {
+        if self.plan.topic_of(0).min_isr >= self.plan.replication_factor {
+            return;
+        }
+        let Some(leader) = self.leader_of(0) else {
+            return;
+        };
+        let allowed = Duration::from_secs(2);
+        let since = self.queue.elapsed();
+        let run = self.nodes[&leader].run();
+        self.ask_to_leave(leader, Duration::from_secs(1));
+        let mut longest_pause = Duration::ZERO;
+        while self.is_running(leader, run) && self.queue.elapsed() < since + allowed * 2 {
+            let sent = self.queue.elapsed();
+            let Some(client) = self.produce_once(0) else {
+                return;
+            };
+            self.run_until(allowed * 2, |world| world.is_answered(client));
+            longest_pause = longest_pause.max(self.queue.elapsed() - sent);
+            if self.checkers.found().is_some() {
+                return;
+            }
+        }
+        let waited = (!self.is_running(leader, run)).then(|| self.queue.elapsed() - since);
+        self.checkers.event(&Event::ShutdownProbe {
+            broker: leader,
+            waited,
+            longest_pause,
+            allowed,
+        });
+        self.await_convergence("a broker that had shut down did not come back");
+    }
+
+    /// R11: the only one in sync is told to shut down. It goes on until another has caught up, and hands over.
+    fn probe_shutdown_of_the_only_one(&mut self) {
+        let Some(leader) = self.leader_of(0) else {
+            return;
+        };
+        let (topic, index) = self.partitions[0];
+        let others: Vec<BrokerId> = self.nodes.keys().copied().collect();
+        for other in others.into_iter().filter(|other| *other != leader) {
+            self.network.cut(Peer::Broker(other), Peer::Broker(leader));
+        }
+        // Who has all there is stays in sync for as long as nothing is written.
+        if self.produce_once(0).is_none() {
+            return;
+        }
+        let lag = self.plan.replica_lag_time_max;
+        let alone = self.run_until(lag * 2 + Duration::from_secs(2), |world| {
+            let partition = world.controller.image().partition(topic, index);
+            partition.is_some_and(|partition| partition.isr == [leader])
+        });
+        if alone {
+            let run = self.nodes[&leader].run();
+            self.ask_to_leave(leader, Duration::from_secs(1));
+            self.run_for(Duration::from_millis(400));
+            self.network.mend_all();
+            let since = self.queue.elapsed();
+            let allowed = Duration::from_secs(3);
+            let gone = self.run_until(allowed * 2, |world| !world.is_running(leader, run));
+            self.checkers.event(&Event::ShutdownProbe {
+                broker: leader,
+                waited: gone.then(|| self.queue.elapsed() - since),
+                longest_pause: Duration::ZERO,
+                allowed,
+            });
+        }
+        self.network.mend_all();
+        self.await_convergence("the only one in sync had shut down and did not come back");
+    }
+
+    fn is_running(&self, broker: BrokerId, run: u64) -> bool {
+        let node = &self.nodes[&broker];
+        node.run() == run && node.is_up()
+    }
+
+    /// R27: a leader and the active controller die together.
+    fn probe_failover(&mut self) {
+        let Some(leader) = self.leader_of(0) else {
+            return;
+        };
+        let gap = Duration::from_millis(300);
+        let allowed = gap + self.plan.session_timeout + Duration::from_secs(1);
+        let since = self.queue.elapsed();
+        self.controller.leave_office(true);
+        self.end_process(leader, false, allowed * 2);
+        self.plan_in(gap, Happening::ControllerBack);
+        let taken_over = self.run_until(allowed * 2, |world| {
+            world.leader_of(0).is_some_and(|now| now != leader)
+        });
+        let waited = taken_over.then(|| self.queue.elapsed() - since);
+        self.checkers.event(&Event::FailoverProbe {
+            partition: 0,
+            waited,
+            allowed,
+        });
+        self.await_convergence("a broker that had died with the controller did not come back");
+    }
+
+    /// R9, R26: nothing is written, nothing is broken; that another controller takes office is nobody's business.
     fn stay_idle(&mut self) {
         self.checkers.event(&Event::Quiet(true));
         let span = self.plan.replica_lag_time_max * 4 + self.plan.session_timeout;
-        self.run_for(span);
+        self.run_for(span / 2);
+        self.controller.leave_office(true);
+        self.run_for(Duration::from_millis(300));
+        let now = self.now();
+        self.decided(|controller, _| controller.take_office(now));
+        self.run_for(span / 2);
         self.checkers.event(&Event::Quiet(false));
     }
 }

@@ -11,6 +11,11 @@ impl Random {
         Self(seed)
     }
 
+    /// Where the stream stands.
+    pub(super) fn state(&self) -> u64 {
+        self.0
+    }
+
     /// Any number.
     pub(super) fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -35,7 +35,7 @@ pub(super) fn state_of<'a>(
             Some(PartitionState {
                 number,
                 decided,
-                min_isr: plan.min_isr,
+                min_isr: plan.topic_of(number).min_isr,
                 deleted_below: deleted[number],
                 committed: &ledgers[number],
                 replicas,
@@ -126,15 +126,52 @@ pub(super) fn remains(node: &Node, power_cut: bool) -> BTreeMap<PartitionNumber,
         .collect()
 }
 
+/// What a process leaves behind that closes its logs in an orderly way.
+pub(super) fn left_behind(broker: BrokerId, hosted: &Hosted) -> ReplicaState {
+    let mut state = living(broker, hosted, Durability::PageCache);
+    state.alive = false;
+    state.leading = None;
+    state
+}
+
 impl World {
     /// How many replicas have everything below `end`, as durably as it counts. One whose disk was taken away counts:
     /// it had it when it said so.
-    pub(super) fn holders(&mut self, number: PartitionNumber, end: Offset) -> usize {
+    pub(super) fn holders(
+        &mut self,
+        leader: BrokerId,
+        number: PartitionNumber,
+        end: Offset,
+    ) -> usize {
         let state = self.state(false);
-        state.partitions[number]
+        let replicas = &state.partitions[number].replicas;
+        let last = Offset(end.0 - 1);
+        let epoch = replicas
+            .iter()
+            .find(|replica| replica.broker == leader)
+            .and_then(|replica| replica.epoch_at(last));
+        let holds = |replica: &&ReplicaState| {
+            replica.durable_end >= end
+                && (last < replica.log_start || replica.epoch_at(last) == epoch)
+        };
+        replicas
+            .iter()
+            .filter(|replica| replica.lost || holds(replica))
+            .count()
+    }
+
+    /// How much of what was ever visible a replica holds, as durably as it counts.
+    pub(super) fn held_by(&mut self, number: PartitionNumber, broker: BrokerId) -> Offset {
+        let state = self.state(false);
+        let partition = &state.partitions[number];
+        partition
             .replicas
             .iter()
-            .filter(|replica| replica.lost || replica.durable_end >= end)
-            .count()
+            .find(|replica| replica.broker == broker && !replica.lost)
+            .map_or(Offset::ZERO, |replica| {
+                let end = replica.durable_end;
+                let start = replica.log_start;
+                partition.committed.held_by(&replica.epochs, end, start)
+            })
     }
 }

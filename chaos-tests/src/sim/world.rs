@@ -6,6 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::random::Random;
+use kuorum_broker::partition::Truncation;
+use kuorum_metadata::image::{MetadataImage, PartitionImage};
+use kuorum_metadata::rpc::{AlterPartition, AlterPartitionRequest};
 use kuorum_protocol::{BrokerId, LeaderEpoch, Now, Offset, PartitionIndex, TopicId};
 use kuorum_replication::Ticket;
 
@@ -13,7 +16,7 @@ use super::broker::Node;
 use super::clients::Clients;
 use super::controller::Controller;
 use super::network::{Envelope, Message, Network, Peer};
-use super::plan::Plan;
+use super::plan::{Plan, TELEMETRY};
 use super::queue::Queue;
 use super::{Options, Outcome, Tally};
 use crate::checkers::{Checkers, Event, Ledger, PartitionNumber, converged};
@@ -84,6 +87,8 @@ pub(super) enum Happening {
     },
     ControllerTick,
     ControllerBack,
+    /// A deposed controller learns that it is one.
+    FormerLearns,
     Produce {
         client: usize,
     },
@@ -111,7 +116,7 @@ pub(super) struct World {
     pub(super) controller: Controller,
     pub(super) nodes: BTreeMap<BrokerId, Node>,
     pub(super) clients: Clients,
-    /// The partitions of the one topic, by number; empty until it is created.
+    /// The partitions of all topics, by number; empty until they are created.
     pub(super) partitions: Vec<(TopicId, PartitionIndex)>,
     pub(super) ledgers: Vec<Ledger>,
     /// Where each partition has been cut off at its beginning, on request.
@@ -120,6 +125,10 @@ pub(super) struct World {
     pub(super) tally: Tally,
     /// Whether faults still happen.
     pub(super) rough: bool,
+    /// What is decided now, somebody has asked for by hand.
+    pub(super) by_hand: bool,
+    /// Every end of a log that was cut off.
+    pub(super) cut_off: Vec<(PartitionNumber, BrokerId, Truncation)>,
     digest: u64,
     options: Options,
     trace: Trace,
@@ -149,6 +158,8 @@ impl World {
             checkers: Checkers::default(),
             tally: Tally::default(),
             rough: false,
+            by_hand: false,
+            cut_off: Vec::new(),
             digest: 0xcbf2_9ce4_8422_2325,
             options,
             trace,
@@ -165,6 +176,7 @@ impl World {
                 act(&mut self);
             }
         }
+        self.tally.deposed = self.controller.skipped;
         Outcome {
             seed: self.plan.seed,
             plan: self.plan.to_string(),
@@ -176,7 +188,7 @@ impl World {
     }
 
     /// Act one: brokers register, the topic is created, replication begins.
-    fn come_up(&mut self) {
+    pub(super) fn come_up(&mut self) {
         let brokers: Vec<BrokerId> = self.nodes.keys().copied().collect();
         for broker in brokers {
             self.start_process(broker);
@@ -191,14 +203,14 @@ impl World {
         }
         let now = self.now();
         let random = &mut self.random;
-        if !self.controller.create_topic(&self.plan, random, now) {
-            return self.not_healed("the topic was refused".to_owned());
+        if !self.controller.create_topics(&self.plan, random, now) {
+            return self.not_healed("a topic was refused".to_owned());
         }
+        let image = self.controller.image();
         self.partitions = self
-            .controller
-            .image()
-            .partitions()
-            .map(|(topic, index, _)| (topic.id, index))
+            .plan
+            .topic_of_partitions()
+            .filter_map(|(topic, index)| Some((image.topic(topic.name)?.id, index)))
             .collect();
         self.ledgers = self.partitions.iter().map(|_| Ledger::default()).collect();
         self.deleted = self.partitions.iter().map(|_| Offset::ZERO).collect();
@@ -221,9 +233,14 @@ impl World {
         self.network.set_rough(false);
         self.network.mend_all();
         let now = self.now();
+        self.controller.former_learns();
         if !self.controller.is_active() {
             self.controller.take_office(now);
             self.look();
+        }
+        if self.plan.faults.wipe > 0 || self.random.below(2) == 0 {
+            // What lost its last replica can be led again only at a loss.
+            self.set_policy(TELEMETRY, true);
         }
         let brokers: Vec<BrokerId> = self.nodes.keys().copied().collect();
         for broker in brokers {
@@ -287,6 +304,7 @@ impl World {
                 return false;
             };
             self.tally.events += 1;
+            self.digest_event(&happening);
             self.happen(happening);
             if self.tally.events.is_multiple_of(97) {
                 self.look();
@@ -360,8 +378,10 @@ impl World {
             Happening::ControllerTick => {
                 self.plan_in(Duration::from_millis(20), Happening::ControllerTick);
                 let now = self.now();
+                self.decided(|controller, _| controller.former_ticks(now));
                 self.decided(|controller, _| controller.tick(now));
             }
+            Happening::FormerLearns => self.controller.former_learns(),
             Happening::ControllerBack => {
                 let now = self.now();
                 if !self.controller.is_active() {
@@ -398,6 +418,9 @@ impl World {
             ) else {
                 continue;
             };
+            if old.last_unclean_epoch != new.last_unclean_epoch {
+                self.elected_uncleanly(number, &before, &new);
+            }
             if old.leader_epoch != new.leader_epoch {
                 self.tally.elections += 1;
                 let cause = self.controller.causes(end, topic, index);
@@ -417,16 +440,57 @@ impl World {
                         old.isr, new.isr
                     )
                 });
+                // Whoever was in the ELR is elected from there, and needs nobody's leave.
+                let image = self.controller.image();
+                let not_admissible = new
+                    .isr
+                    .iter()
+                    .copied()
+                    .filter(|member| !old.isr.contains(member) && !image.is_active(*member))
+                    .collect();
                 self.checkers.event(&Event::IsrChanged {
                     partition: number,
                     from: old.isr.clone(),
                     to: new.isr.clone(),
+                    not_admissible,
                     cause,
                 });
             }
         }
         self.look();
         result
+    }
+
+    /// The controllers have elected a leader that may lack records.
+    fn elected_uncleanly(
+        &mut self,
+        number: PartitionNumber,
+        before: &MetadataImage,
+        new: &PartitionImage,
+    ) {
+        let (Some(leader), Some(leader_epoch)) = (new.leader, new.last_unclean_epoch) else {
+            return;
+        };
+        let name = self.plan.topic_of(number).name;
+        let allowed = self.by_hand
+            || before.unclean_election_allowed(name)
+            || self.controller.image().unclean_election_allowed(name);
+        let keeps = self.held_by(number, leader);
+        let end = self.ledgers[number].end();
+        self.note(|| {
+            format!("decided: partition {number} is led uncleanly by {leader} in epoch {leader_epoch}, which keeps {keeps} of {end}")
+        });
+        self.tally.unclean_elections += 1;
+        self.tally.given_up += (end.0 - keeps.0) as u64;
+        self.ledgers[number].abandon(leader_epoch, keeps);
+        self.deleted[number] = self.deleted[number].min(keeps);
+        self.checkers.event(&Event::UncleanElection {
+            partition: number,
+            leader,
+            leader_epoch,
+            keeps,
+            allowed,
+        });
     }
 
     /// Shows the checkers how things stand.
@@ -501,10 +565,19 @@ impl World {
                     return;
                 }
                 let reply = self.decided(|controller, _| controller.heartbeat(run, &request, now));
-                if let Err(code) = reply {
-                    self.note(|| format!("broker {broker}: its heartbeat is refused, {code:?}"));
+                let may_shut_down = match reply {
+                    Ok(reply) => reply.may_shut_down,
+                    Err(code) => {
+                        self.note(|| {
+                            format!("broker {broker}: its heartbeat is refused, {code:?}")
+                        });
+                        false
+                    }
+                };
+                if may_shut_down {
+                    self.leave_given(broker);
                 }
-                Some((run, Message::HeartbeatAnswer))
+                Some((run, Message::HeartbeatAnswer { may_shut_down }))
             }
             Message::Alter {
                 partition,
@@ -512,10 +585,24 @@ impl World {
                 broker_epoch,
                 proposal,
             } => {
-                let place = self.partitions[partition];
-                let reply = self.decided(|controller, _| {
-                    controller.alter(broker, broker_epoch, place, &proposal)
-                });
+                let (topic_id, index) = self.partitions[partition];
+                let request = AlterPartitionRequest {
+                    broker_id: broker,
+                    broker_epoch,
+                    partitions: vec![AlterPartition {
+                        topic_id,
+                        partition: index,
+                        leader_epoch: proposal.leader_epoch,
+                        partition_epoch: proposal.partition_epoch,
+                        new_isr: proposal.new_isr.clone(),
+                        leader_recovery_state: proposal.leader_recovery_state,
+                    }],
+                };
+                if self.controller.has_former() && self.random.below(2) == 0 {
+                    self.decided(|controller, _| controller.former_alters(&request));
+                    return; // he never answers
+                }
+                let reply = self.decided(|controller, _| controller.alter(&request));
                 let number = proposal.number;
                 Some((
                     run,
@@ -531,6 +618,35 @@ impl World {
         if let Some((run, answer)) = answer {
             self.send(Peer::Controller, Peer::Broker(broker), Some(run), answer);
         }
+    }
+
+    /// The controllers have let a broker go.
+    fn leave_given(&mut self, broker: BrokerId) {
+        let image = self.controller.image();
+        let numbered: Vec<(PartitionNumber, PartitionImage)> = self
+            .partitions
+            .iter()
+            .enumerate()
+            .filter_map(|(number, (topic, index))| {
+                let partition = image.partition(*topic, *index)?;
+                Some((number, PartitionImage::clone(partition)))
+            })
+            .collect();
+        let those = |chosen: &dyn Fn(&PartitionImage) -> bool| {
+            let chosen = numbered.iter().filter(|(_, partition)| chosen(partition));
+            chosen.map(|(number, _)| *number).collect()
+        };
+        let leads = those(&|partition| partition.leader == Some(broker));
+        let in_sync = those(&|partition| {
+            partition.leader.is_some_and(|leader| leader != broker)
+                && partition.isr.contains(&broker)
+        });
+        self.tally.leaves += 1;
+        self.checkers.event(&Event::LeaveGiven {
+            broker,
+            leads,
+            in_sync,
+        });
     }
 
     pub(super) fn now(&self) -> Now {
@@ -572,6 +688,19 @@ impl World {
         }
     }
 
+    /// Mixes an event into the digest: when it happens, to whom, and how much chance has been used so far.
+    fn digest_event(&mut self, happening: &Happening) {
+        let whom = match (happening, process_of(happening)) {
+            (Happening::Deliver(envelope), _) => {
+                peer_number(envelope.from) << 32 | peer_number(envelope.to)
+            }
+            (_, Some((broker, run))) => (broker.0 as u64) << 32 | run,
+            _ => 0,
+        };
+        let at = self.queue.elapsed().as_nanos() as u64;
+        self.digest(&[at, whom, self.random.state()]);
+    }
+
     /// The epoch and end of everything visible, for probes.
     pub(super) fn visible(
         &self,
@@ -609,6 +738,14 @@ impl World {
 }
 
 use super::view::state_of;
+
+fn peer_number(peer: Peer) -> u64 {
+    match peer {
+        Peer::Controller => 0,
+        Peer::Broker(broker) => 1 + broker.0 as u64,
+        Peer::Client(client) => 1_000 + client as u64,
+    }
+}
 
 /// The process something happens to, if it happens to one.
 fn process_of(happening: &Happening) -> Option<(BrokerId, u64)> {

@@ -6,6 +6,7 @@ pub mod control;
 pub mod delta;
 pub mod events;
 pub mod image;
+pub mod mutation;
 pub mod record;
 pub mod rpc;
 pub mod snapshot;

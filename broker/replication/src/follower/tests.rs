@@ -247,6 +247,25 @@ fn a_divergence_in_a_fetch_sends_back_to_truncating() {
 }
 
 #[test]
+fn a_log_that_begins_beyond_its_leaders_end_begins_anew() {
+    // Everything below 50 was deleted here; the leader, elected uncleanly, ends epoch 1 at 20.
+    let own = History::new(&[(1, 50)], 60);
+    let view = LogView {
+        log_start: Offset(50),
+        ..own.view()
+    };
+    let mut follower = Follower::new(LEADER, LeaderEpoch(2), 0);
+    let step = follower.next_step(&view, Durability::Flushed, Monotonic::default());
+    let FollowerStep::EpochEnd { ticket, .. } = step else {
+        panic!("a new epoch begins with a question");
+    };
+    let answer = Some((LeaderEpoch(1), Offset(20)));
+    let cut = follower.on_epoch_end(&ticket, answer, &view, |epoch| own.end_of(epoch));
+    assert_eq!(cut, Cut::Restart(Offset(20)));
+    assert!(!follower.is_truncating());
+}
+
+#[test]
 fn out_of_range_rows() {
     let view = History::new(&[(1, 0)], 10).view();
     let now = Monotonic::default();

@@ -13,6 +13,7 @@ use super::election::{self, Standing, Terms};
 use super::heartbeats::{Heartbeats, Silence};
 use super::{Decision, Refusal};
 use crate::image::{BrokerImage, MetadataImage, PartitionImage};
+use crate::mutation::{self, Mutation};
 use crate::record::{MetadataRecord, RegisterBroker};
 use crate::rpc::{AssignDirectoriesRequest, HeartbeatReply, HeartbeatRequest, RegisterRequest};
 
@@ -238,12 +239,15 @@ pub fn heartbeat(
     })
 }
 
-/// Whether a broker that is shutting down leads nothing, and every active broker has learnt that.
+/// Whether a broker that is shutting down leads nothing, no leader counts on it, and every active broker has learnt that.
+/// A leader this controller has not heard from yet, as it has just taken office, still counts on it: its ISR is not
+/// changed over its head, and its writes would wait for one that is gone.
 fn may_go(image: &MetadataImage, soft: &mut Heartbeats, id: BrokerId) -> bool {
-    let leads = image
-        .partitions()
-        .any(|(_, _, partition)| partition.leader == Some(id));
-    if leads {
+    let is_needed = image.partitions().any(|(_, _, partition)| {
+        let counted_on = partition.leader.is_some() && partition.isr.contains(&id);
+        partition.leader == Some(id) || counted_on && !mutation::off(Mutation::LetGoWhileCountedOn)
+    });
+    if is_needed {
         return false;
     }
     let offset = soft.shutdown_offset(id, image.offset());

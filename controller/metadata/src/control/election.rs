@@ -10,6 +10,7 @@ use kuorum_protocol::{BrokerId, PartitionIndex, TopicId};
 
 use super::heartbeats::Heartbeats;
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
+use crate::mutation::{self, Mutation};
 use crate::record::{LeaderRecoveryState, MetadataRecord, PartitionChange};
 
 /// How the cause of every unclean election begins.
@@ -112,6 +113,9 @@ pub fn elect(
     match (current, current_standing) {
         (Some(leader), Some(Standing::Active)) => return led_by(leader),
         (_, Some(Standing::Suspect)) => return unchanged(current),
+        (_, Some(Standing::Leaving)) if mutation::off(Mutation::LeavingKeepsLeading) => {
+            return unchanged(current);
+        }
         _ => {}
     }
     if let Some(leader) = first_in(&partition.isr, Standing::Active) {
@@ -119,9 +123,22 @@ pub fn elect(
     }
     match (current, current_standing) {
         (Some(leader), Some(Standing::Draining)) => return led_by(leader),
-        (_, Some(Standing::Leaving)) => {
-            return first_in(&partition.isr, Standing::Draining)
-                .map_or_else(|| unchanged(current), led_by);
+        (Some(leader), Some(Standing::Leaving)) => {
+            if let Some(drained) = first_in(&partition.isr, Standing::Draining) {
+                return led_by(drained);
+            }
+            if mutation::off(Mutation::LeavingLeaderKeepsTheDead) {
+                return unchanged(current);
+            }
+            // It goes on alone: with members that are out in its ISR nobody else could ever join, and take over.
+            let mut isr = partition.isr.clone();
+            isr.retain(|member| *member == leader || standing(*member) == Standing::Suspect);
+            return Elected {
+                leader: current,
+                elr: elr_beside(partition, &isr, terms.min_isr),
+                isr,
+                unclean: false,
+            };
         }
         _ => {}
     }
@@ -305,7 +322,9 @@ pub fn standing_of_replica(
 
 /// The policy a topic's configuration asks for, as of now.
 pub fn policy_of(image: &MetadataImage, topic: &TopicImage) -> Policy {
-    if image.unclean_election_allowed(&topic.name) {
+    if image.unclean_election_allowed(&topic.name)
+        || mutation::off(Mutation::UncleanWhateverThePolicy)
+    {
         Policy::Unclean
     } else {
         Policy::Clean

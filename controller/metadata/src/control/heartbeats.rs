@@ -9,6 +9,7 @@ use kuorum_protocol::{BrokerEpoch, BrokerId, Monotonic, Now};
 
 use super::election::Standing;
 use crate::image::MetadataImage;
+use crate::mutation::{self, Mutation};
 
 /// How long silence is forgiven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +128,7 @@ impl Heartbeats {
     pub fn take_office(&mut self, image: &MetadataImage, now: Now) {
         self.brokers = image
             .brokers()
-            .filter(|broker| !broker.fenced)
+            .filter(|broker| !broker.fenced && !mutation::off(Mutation::DeadBrokersForgotten))
             .map(|broker| (broker.id, Contact::new(broker.epoch, now.monotonic, false)))
             .collect();
     }

@@ -11,6 +11,7 @@ use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch};
 use super::election::{self, Standing, standing_of_replica};
 use super::{Decision, Refusal, brokers, reassignment};
 use crate::image::{MetadataImage, PartitionImage};
+use crate::mutation::{self, Mutation};
 use crate::record::{LeaderRecoveryState, MetadataRecord, PartitionChange};
 use crate::rpc::{
     AlterPartition, AlterPartitionReply, AlterPartitionRequest, AlterPartitionResult,
@@ -139,8 +140,8 @@ fn check(
     Ok(())
 }
 
-/// Whether a replica may be in the ISR: its broker is registered, unfenced, not shutting down, its directory is online,
-/// and it is the incarnation the leader heard from. Only a present member may be one the leader has not heard from yet:
+/// Whether a replica may be in the ISR: its broker is registered, unfenced, not shutting down unless it is the leader, its
+/// directory is online, and it is the incarnation the leader heard from. Only a present member may be one the leader has not heard from yet:
 /// had it restarted, it would have left and raised the partition epoch.
 fn is_eligible(
     image: &MetadataImage,
@@ -153,7 +154,12 @@ fn is_eligible(
     };
     let same_incarnation =
         broker.epoch == epoch || epoch == BrokerEpoch::UNKNOWN && partition.isr.contains(&member);
-    let standing = |_| match broker.is_active() {
+    // A leader that is shutting down must be able to take in the one that is to take over.
+    let leads_on = partition.leader == Some(member)
+        && !broker.fenced
+        && !mutation::off(Mutation::LeavingLeaderKeepsTheDead);
+    let may_join = broker.is_active() || leads_on || mutation::off(Mutation::LeavingMayJoin);
+    let standing = |_| match may_join {
         true => Standing::Active,
         false => Standing::Out,
     };

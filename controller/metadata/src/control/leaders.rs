@@ -10,6 +10,7 @@ use super::command::{ElectLeaders, ElectLeadersResult, ElectionType, Outcome};
 use super::election::{self, Elected, Policy, Standing, Terms, UNCLEAN_ELECTION};
 use super::heartbeats::Heartbeats;
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
+use crate::mutation::{self, Mutation};
 use crate::record::{MetadataRecord, PartitionChange};
 
 /// Elects the leaders that were asked for. Asked for all partitions, those that need nothing are not answered.
@@ -90,7 +91,9 @@ fn preferred(
     }
     let standing = standing(image, soft, partition);
     let candidate = preferred
-        .filter(|replica| partition.isr.contains(replica))
+        .filter(|replica| {
+            partition.isr.contains(replica) || mutation::off(Mutation::PreferredOutsideIsr)
+        })
         .filter(|replica| standing(*replica) == Standing::Active);
     let Some(leader) = candidate else {
         return Err(Refusal::new(

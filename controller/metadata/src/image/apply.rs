@@ -12,6 +12,7 @@ use super::{
     SalvageReplayedImage, TopicImage,
 };
 use crate::delta::MetadataDelta;
+use crate::mutation::{self, Mutation};
 use crate::record::{
     BrokerEvent, ConfigResource, MetadataRecord, PartitionChange, PartitionRecord, RecordBatch,
     RegisterBroker,
@@ -42,7 +43,7 @@ impl MetadataImage {
             Some(opened) => opened == decided_under && opened > current,
             None => decided_under == current && current > ControllerEpoch(0),
         };
-        if !accepted {
+        if !accepted && !mutation::off(Mutation::DeposedControllerDecides) {
             self.offset = self.offset.max(offset);
             return Applied::Skipped { current };
         }

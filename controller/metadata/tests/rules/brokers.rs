@@ -494,6 +494,51 @@ fn the_only_member_leads_until_it_is_gone() {
 }
 
 #[test]
+fn nobody_is_let_go_whom_a_leader_still_counts_on() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    // Only the one that leaves has been heard from by the new controller.
+    world.new_controller(2, &BTreeMap::new());
+    let mut leave = world.heartbeat(3);
+    leave.want_shut_down = true;
+    assert!(!world.send(&leave).unwrap().may_shut_down);
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1,2,3", "not yet");
+    assert!(!world.send(&leave).unwrap().may_shut_down, "1 waits for it");
+    world.beat(1);
+    world.beat(2);
+    world.tick();
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1,2");
+    world.beat(1);
+    world.beat(2);
+    world.send(&leave).unwrap();
+    world.beat(1);
+    world.beat(2);
+    assert!(world.send(&leave).unwrap().may_shut_down);
+}
+
+#[test]
+fn a_leader_that_is_leaving_does_not_keep_members_that_are_out() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    world.fence(3);
+    // 2 dies together with the controller.
+    world.new_controller(2, &BTreeMap::new());
+    let mut leave = world.heartbeat(1);
+    leave.want_shut_down = true;
+    world.send(&leave).unwrap();
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1,2");
+    world.pass(SESSION - 1);
+    assert!(!world.send(&leave).unwrap().may_shut_down);
+    world.pass(1);
+    assert_eq!(
+        world.tick(),
+        [Ticked::Fenced(BrokerId(2), Silence::SessionExpired)]
+    );
+    assert_eq!(world.line("t"), "leader=1 epoch=0 isr=1");
+    assert!(!world.send(&leave).unwrap().may_shut_down);
+}
+
+#[test]
 fn a_new_controller_fences_nobody_and_still_notices_a_death() {
     let mut world = World::with_brokers(3);
     world.topic("t", "1,2,3");

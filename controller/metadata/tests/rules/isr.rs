@@ -41,6 +41,7 @@ const ROWS: &str = "
     isr=1,2,3 unknown=2                  => NONE pe=8 isr=1,2,3 le=5
     leaving=3 isr=1,2,3                  => INELIGIBLE_REPLICA
     leaving=2 isr=1,2,3                  => INELIGIBLE_REPLICA
+    leaving=1 isr=1,2,3                  => NONE pe=8 isr=1,2,3 le=5
     offline=3 isr=1,2,3                  => INELIGIBLE_REPLICA
     gone=3 isr=1,2,3                     => INELIGIBLE_REPLICA
     was=recovering isr=1 state=recovering => NONE pe=7 isr=1 le=5

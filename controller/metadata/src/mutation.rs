@@ -54,6 +54,26 @@ pub enum Mutation {
     NoTruncatingPhase,
     /// Out-of-sync followers are never removed.
     NeverShrinks,
+    /// A leader proposes a member that is fenced or shutting down (before KIP-841); the controllers refuse it.
+    LeavingIsProposed,
+    /// Nobody minds that a new member of the ISR is fenced or shutting down.
+    LeavingMayJoin,
+    /// A broker that is shutting down hands nothing over.
+    LeavingKeepsLeading,
+    /// A leader that is shutting down keeps members that are out, and nobody may join it to take over.
+    LeavingLeaderKeepsTheDead,
+    /// A broker that is shutting down is let go although leaders still wait for it.
+    LetGoWhileCountedOn,
+    /// Whatever the topic's policy says, a leader that lacks records is better than none.
+    UncleanWhateverThePolicy,
+    /// A preferred leader is elected whether or not it is in sync.
+    PreferredOutsideIsr,
+    /// A batch of a controller that is no longer in office counts like any other.
+    DeposedControllerDecides,
+    /// A controller that takes office does not know whom it has to miss (KIP-631).
+    DeadBrokersForgotten,
+    /// A follower that must cut below its own log start keeps its start, and a hole where the leader has records.
+    CutStopsAtLogStart,
 }
 
 impl Mutation {
@@ -84,6 +104,16 @@ impl Mutation {
         Self::HighWatermarkFalls,
         Self::NoTruncatingPhase,
         Self::NeverShrinks,
+        Self::LeavingIsProposed,
+        Self::LeavingMayJoin,
+        Self::LeavingKeepsLeading,
+        Self::LeavingLeaderKeepsTheDead,
+        Self::LetGoWhileCountedOn,
+        Self::UncleanWhateverThePolicy,
+        Self::PreferredOutsideIsr,
+        Self::DeposedControllerDecides,
+        Self::DeadBrokersForgotten,
+        Self::CutStopsAtLogStart,
     ];
 }
 
