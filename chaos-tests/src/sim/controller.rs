@@ -143,6 +143,7 @@ impl Controller {
         }
         let batch = RecordBatch {
             controller_epoch: former.image.controller_epoch(),
+            decided_at: Timestamp::NONE,
             records,
         };
         self.append(batch);

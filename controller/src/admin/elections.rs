@@ -223,6 +223,7 @@ mod tests {
             high_watermark,
             last_stable_offset: None,
             log_end_offset: end,
+            size_bytes: None,
             replicas: Vec::new(),
         };
         for (start, known, records, acknowledged, words) in [

@@ -207,6 +207,7 @@ mod tests {
             last_unclean_epoch: None,
             adding_replicas: Vec::new(),
             removing_replicas: Vec::new(),
+            original_replicas: Vec::new(),
         }
     }
 

@@ -361,6 +361,7 @@ mod tests {
                     fenced: !members("alive").contains(&BrokerId(id)),
                     in_controlled_shutdown: false,
                     version: String::new(),
+                    last_report: 0,
                 })
             })
             .collect();
@@ -387,6 +388,7 @@ mod tests {
             last_unclean_epoch: None,
             adding_replicas: Vec::new(),
             removing_replicas: Vec::new(),
+            original_replicas: Vec::new(),
         }));
         for (key, name) in [
             ("unclean", "unclean.leader.election.enable"),
