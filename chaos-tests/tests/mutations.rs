@@ -140,11 +140,6 @@ const ROWS: &[Row] = &[
         30,
         &["failover-after-both-died"],
     ),
-    (
-        Mutation::CutStopsAtLogStart,
-        2_000,
-        &["isr-join", "no-wedge", "log-matching", "readers-are-told"],
-    ),
 ];
 
 /// Rules that something else guards as well: nothing may be noticed. That the high watermark waits for an empty ELR shows
@@ -153,6 +148,9 @@ const SPARE: &[Mutation] = &[
     Mutation::NoTruncatingPhase,
     Mutation::HighWatermarkIgnoresElr,
 ];
+
+/// Rules that too few seeds need: a story of `tests/stories.rs` misses them.
+const TOLD: &[Mutation] = &[Mutation::CutStopsAtLogStart];
 
 fn without(rule: Mutation) -> Options {
     Options {
@@ -186,6 +184,7 @@ fn every_rule_has_a_row() {
         .iter()
         .map(|(rule, ..)| *rule)
         .chain(SPARE.iter().copied())
+        .chain(TOLD.iter().copied())
         .map(|rule| format!("{rule:?}"))
         .collect();
     let all: BTreeSet<String> = Mutation::ALL

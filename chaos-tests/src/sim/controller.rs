@@ -314,6 +314,14 @@ impl Controller {
         let _ = self.command(&command, random, now);
     }
 
+    /// Takes leadership from a broker and keeps it away, or lets it lead again.
+    pub(super) fn drain(&mut self, broker: BrokerId, draining: bool) {
+        if self.active.is_some() {
+            let decision = brokers::drain(&self.image, &self.soft, broker, draining);
+            let _ = self.commit(decision);
+        }
+    }
+
     /// Elects by hand leaders that may lack records, wherever `topic` has none.
     pub(super) fn elect_uncleanly(&mut self, topic: &str, random: &mut Random, now: Now) {
         if self.active.is_none() {

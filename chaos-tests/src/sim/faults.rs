@@ -26,7 +26,7 @@ impl World {
         self.plan_fault();
         let faults = self.plan.faults;
         type Fault = fn(&mut World, BrokerId);
-        let kinds: [(usize, Fault); 15] = [
+        let kinds: [(usize, Fault); 16] = [
             (faults.kill, World::kill),
             (faults.power_cut, World::cut_power),
             (faults.power_cut_everywhere, World::cut_power_everywhere),
@@ -40,6 +40,7 @@ impl World {
             (faults.slow_feed, World::stop_feed),
             (faults.shut_down, World::shut_down),
             (faults.clock, World::jump_clock),
+            (faults.drain, World::drain),
             (faults.policy, World::change_policy),
             (faults.unclean_election, World::elect_uncleanly),
         ];
@@ -251,6 +252,17 @@ impl World {
         let hours = self.random.below(13) as i64 - 6;
         self.note(|| format!("broker {victim}: its wall clock is {hours} hours off"));
         self.node(victim).wall_offset = hours * 3_600_000;
+    }
+
+    fn drain(&mut self, victim: BrokerId) {
+        let draining = self.random.below(3) > 0;
+        self.set_draining(victim, draining);
+    }
+
+    /// Takes leadership from a broker, or lets it lead again.
+    pub(super) fn set_draining(&mut self, broker: BrokerId, draining: bool) {
+        self.note(|| format!("broker {broker} is drained: {draining}"));
+        self.decided(|controller, _| controller.drain(broker, draining));
     }
 
     fn change_policy(&mut self, _: BrokerId) {

@@ -68,6 +68,8 @@ pub struct Faults {
     pub clock: usize,
     /// The policy of `telemetry-logs` is changed.
     pub policy: usize,
+    /// Leadership is taken from a broker, or it may lead again.
+    pub drain: usize,
     /// An unclean election of `telemetry-logs` by hand.
     pub unclean_election: usize,
 }
@@ -142,6 +144,7 @@ impl Plan {
             slow_feed: maybe(3),
             shut_down: maybe(3),
             clock: maybe(1),
+            drain: maybe(2),
             policy: if telemetry { maybe(2) } else { 0 },
             unclean_election: if telemetry { maybe(2) } else { 0 },
         };
@@ -220,6 +223,7 @@ impl Plan {
                 slow_feed: 0,
                 shut_down: 0,
                 clock: 0,
+                drain: 0,
                 policy: 0,
                 unclean_election: 0,
             },

@@ -15,6 +15,7 @@ impl World {
             Self::probe_epochs,
             Self::probe_shrink,
             Self::probe_elections_without_data,
+            Self::probe_drain,
             Self::probe_shutdown,
             Self::probe_shutdown_of_the_only_one,
             Self::probe_failover,
@@ -131,6 +132,22 @@ impl World {
         self.await_convergence("elections without data were not sorted out");
         self.decided(|controller, random| controller.elect_preferred(random, now));
         self.await_convergence("a preferred election was not sorted out");
+    }
+
+    /// A leader is drained: another one that is in sync leads at once, and it stays in sync.
+    fn probe_drain(&mut self) {
+        let Some(leader) = self.leader_of(0) else {
+            return;
+        };
+        self.set_draining(leader, true);
+        let moved = self.run_until(Duration::from_secs(1), |world| {
+            world.leader_of(0).is_some_and(|now| now != leader)
+        });
+        if !moved && self.checkers.found().is_none() {
+            return self.not_healed(format!("broker {leader} was drained and still leads"));
+        }
+        self.await_convergence("a broker that was drained did not stay in sync");
+        self.set_draining(leader, false);
     }
 
     /// R11, R25: a leader is told to shut down while somebody writes.

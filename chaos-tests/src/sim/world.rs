@@ -244,6 +244,7 @@ impl World {
         }
         let brokers: Vec<BrokerId> = self.nodes.keys().copied().collect();
         for broker in brokers {
+            self.set_draining(broker, false);
             self.mend_node(broker);
         }
         self.run_for(Duration::from_secs(2));
