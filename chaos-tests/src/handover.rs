@@ -79,7 +79,10 @@ impl Handover {
             admin.act(&format!("/brokers/{other}/undrain")).await?;
         }
 
+        admin.wait_until_whole(TOPIC, self.settle).await?;
+
         let progress = Progress::default();
+        let started = Instant::now();
         let stream = Stream {
             topic: TOPIC.to_owned(),
             first: 0,
@@ -94,7 +97,10 @@ impl Handover {
             let enough = progress.acknowledged() + 3 * self.rate;
             admin
                 .wait_until(self.settle, "writes are flowing", async || {
-                    Ok(progress.acknowledged() >= enough)
+                    let acknowledged = progress.acknowledged();
+                    let due = started.elapsed().as_secs_f64() * self.rate as f64;
+                    let keeps_up = due - (acknowledged as f64) < self.rate as f64 / 2.0;
+                    Ok(acknowledged >= enough && keeps_up)
                 })
                 .await
         };
