@@ -186,7 +186,7 @@ fn offline_partitions(image: &MetadataImage) -> Vec<HealthReason> {
             rest.extend(found);
             continue;
         }
-        reasons.push(situation.told(image, found));
+        reasons.push(situation.told(image, &found));
     }
     reasons.push(reason(
         "LEADERLESS_PARTITIONS",
@@ -199,7 +199,7 @@ fn offline_partitions(image: &MetadataImage) -> Vec<HealthReason> {
 }
 
 impl Situation {
-    fn told(&self, image: &MetadataImage, found: Vec<(String, i32)>) -> HealthReason {
+    fn told(&self, image: &MetadataImage, found: &[(String, i32)]) -> HealthReason {
         let complete: Vec<BrokerId> = self.isr.iter().chain(&self.elr).copied().collect();
         let down: Vec<String> = complete
             .iter()
