@@ -864,8 +864,8 @@ impl<D: Dir> Log<D> {
             .map_err(|error| self.fail_segment("set aside", error))?
             .max(self.start);
         // A name may lead to the bytes of another file by the time the power is back; bytes that were synced are there.
-        let unflushed = self.segments.from(first.max(self.flushed)).iter();
-        let synced: io::Result<()> = unflushed.map(|segment| segment.log.sync_data()).collect();
+        let mut unflushed = self.segments.from(first.max(self.flushed)).iter();
+        let synced = unflushed.try_for_each(|segment| segment.log.sync_data());
         synced.map_err(|cause| self.fail("set aside", cause))?;
         let source = Source {
             dir: &self.dir,
