@@ -126,9 +126,8 @@ async fn list(State(rooms): Visit, Query(query): Query<ListQuery>) -> Response {
 }
 
 /// The item a path names.
-fn find(rooms: &Rooms, id: &str) -> Result<Entry, Response> {
-    let id: ItemId = id.parse().map_err(|_| unknown())?;
-    rooms.salvage.get(&id).ok_or_else(unknown)
+fn find(rooms: &Rooms, id: &str) -> Option<Entry> {
+    rooms.salvage.get(&id.parse::<ItemId>().ok()?)
 }
 
 async fn show(State(rooms): Visit, Path(id): Path<String>) -> Response {
@@ -136,8 +135,8 @@ async fn show(State(rooms): Visit, Path(id): Path<String>) -> Response {
         return going_down();
     };
     match find(&rooms, &id) {
-        Ok(entry) => Json(Report::of(&entry)).into_response(),
-        Err(refusal) => refusal,
+        Some(entry) => Json(Report::of(&entry)).into_response(),
+        None => unknown(),
     }
 }
 
@@ -201,9 +200,8 @@ async fn records(
     let Some(rooms) = rooms.upgrade() else {
         return going_down();
     };
-    let entry = match find(&rooms, &id) {
-        Ok(entry) => entry,
-        Err(refusal) => return refusal,
+    let Some(entry) = find(&rooms, &id) else {
+        return unknown();
     };
     let limit = query.limit.unwrap_or(RECORDS).clamp(1, RECORDS);
     let page = read(&rooms, move || {
@@ -282,9 +280,8 @@ async fn segment(
     let Some(rooms) = rooms.upgrade() else {
         return going_down();
     };
-    let entry = match find(&rooms, &id) {
-        Ok(entry) => entry,
-        Err(refusal) => return refusal,
+    let Some(entry) = find(&rooms, &id) else {
+        return unknown();
     };
     let max_bytes = query.max_bytes.unwrap_or(RAW_BYTES).min(RAW_BYTES);
     let bytes = read(&rooms, move || entry.contents.raw(query.from, max_bytes));
@@ -315,9 +312,8 @@ async fn batch(
     let Some(rooms) = rooms.upgrade() else {
         return going_down();
     };
-    let entry = match find(&rooms, &id) {
-        Ok(entry) => entry,
-        Err(refusal) => return refusal,
+    let Some(entry) = find(&rooms, &id) else {
+        return unknown();
     };
     let batch = read(&rooms, move || {
         let max_bytes = query.max_bytes.min(RAW_BYTES);

@@ -270,7 +270,7 @@ pub(super) async fn replay(
     State(admin): State<Admin>,
     Path(id): Path<String>,
     request: Request,
-) -> Result<Response, Response> {
+) -> Response {
     let path = format!("/api/v1/salvage/{id}/replay");
     let has_body = request
         .headers()
@@ -278,12 +278,16 @@ pub(super) async fn replay(
         .is_none_or(|length| length != "0")
         && request.headers().contains_key(header::CONTENT_TYPE);
     let Body(asked) = match has_body {
-        true => Body::<ReplaySalvage>::from_request(request, &admin).await?,
+        true => match Body::<ReplaySalvage>::from_request(request, &admin).await {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        },
         false => Body(ReplaySalvage::default()),
     };
-    replay_into(&admin, &id, &path, asked)
-        .await
-        .map_err(|refused| refused.at(&path).into_response())
+    match replay_into(&admin, &id, &path, asked).await {
+        Ok(response) => response,
+        Err(refused) => refused.at(&path).into_response(),
+    }
 }
 
 async fn replay_into(
