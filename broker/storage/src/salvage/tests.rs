@@ -178,7 +178,7 @@ fn what_is_cut_is_kept_whole() {
             .map(|(_, (epoch, start))| (epoch, start.max(first)))
             .collect();
         assert_eq!(epochs, expected, "cut at {cut}");
-        assert_eq!(items(&dir).unwrap(), [item.clone()]);
+        assert_eq!(items(&dir).unwrap(), std::slice::from_ref(&item));
         // What the log does afterwards does not touch it.
         for batch in 0..20 {
             append(&mut log, &plain(9_000 + batch * 3), 5);
@@ -236,8 +236,10 @@ fn a_log_that_begins_inside_a_batch_keeps_what_it_still_had() {
 #[test]
 fn bounds_are_kept_and_told() {
     let size = plain(0).len() as u64;
-    // (bytes of the item, copying is in time) → (end, complete)
-    let rows: [(u64, bool, Option<(i64, bool)>); 5] = [
+    /// Where the item ends, and whether it is complete; none if nothing fits.
+    type Kept = Option<(i64, bool)>;
+    // (bytes of the item, copying is in time) → what is kept
+    let rows: [(u64, bool, Kept); 5] = [
         (u64::MAX, true, Some((90, true))),
         // The first chunk is always copied, and the rest gets names.
         (u64::MAX, false, Some((90, true))),
