@@ -212,6 +212,17 @@ impl View {
         self.version += 1;
         true
     }
+
+    fn learn_leaders<'a>(
+        &mut self,
+        told: impl IntoIterator<Item = (&'a str, i32, i32, LeaderEpoch)>,
+    ) -> usize {
+        let mut news = 0;
+        for (topic, partition, leader, epoch) in told {
+            news += usize::from(self.learn_leader(topic, partition, leader, epoch));
+        }
+        news
+    }
 }
 
 /// `host:port`, with brackets around an IPv6 address.
@@ -352,6 +363,15 @@ impl Cluster {
         epoch: LeaderEpoch,
     ) -> bool {
         Arc::make_mut(&mut *self.inner.view.lock()).learn_leader(topic, partition, leader, epoch)
+    }
+
+    /// The same for many partitions; answers how many of these were news. Each counts, so whoever was told of all leaders
+    /// need not ask.
+    pub fn learn_leaders<'a>(
+        &self,
+        told: impl IntoIterator<Item = (&'a str, i32, i32, LeaderEpoch)>,
+    ) -> usize {
+        Arc::make_mut(&mut *self.inner.view.lock()).learn_leaders(told)
     }
 
     /// Asks the cluster, unless somebody else has done so since `seen`, a [`View::version`].
@@ -650,5 +670,31 @@ mod tests {
         assert_eq!(view.leader("t", 0), Some((2, LeaderEpoch(2))));
         assert_eq!(view.leader("t", 1), None);
         assert_eq!(view.leader("t", -1), None);
+    }
+
+    /// An answer to many partitions names many leaders.
+    #[test]
+    fn every_leader_that_is_told_is_learned() {
+        let mut view = View::default();
+        let mut response = heard(7, 1, 0);
+        let first = response.topics[0].partitions[0].clone();
+        response.topics[0].partitions = (0..5)
+            .map(|partition_index| MetadataResponsePartition {
+                partition_index,
+                ..first.clone()
+            })
+            .collect();
+        view.merge(response, Monotonic::default());
+        let told = |partition| ("t", partition, 3, LeaderEpoch(1));
+        assert_eq!(view.learn_leaders((0..4).map(told)), 4);
+        assert_eq!(
+            view.learn_leaders((3..6).map(told)),
+            1,
+            "the others are no news, or not there"
+        );
+        let leaders: Vec<_> = (0..5)
+            .filter_map(|p| Some(view.leader("t", p)?.0))
+            .collect();
+        assert_eq!(leaders, [3, 3, 3, 3, 3]);
     }
 }

@@ -42,8 +42,8 @@ struct Answer {
     results: Vec<(Key, Ticket, Result<Ack, Failure>)>,
     /// Who leads instead.
     leaders: Vec<(Key, i32, LeaderEpoch)>,
-    /// The leader is not who it was thought to be, or not to be reached.
-    ask_again: bool,
+    /// So many of its batches went to a broker that is not their leader, or cannot be reached.
+    astray: usize,
 }
 
 /// The connection to one broker.
@@ -293,12 +293,10 @@ impl Sender {
 
     fn on_answer(&mut self, answer: Answer) {
         let now: Monotonic = self.shared.clock.now().monotonic;
-        let learned = answer.leaders.iter().any(|(key, leader, epoch)| {
-            self.shared
-                .cluster
-                .learn_leader(&key.topic, key.partition, *leader, *epoch)
-        });
-        self.ask_again |= answer.ask_again && !learned;
+        let told = answer.leaders.iter();
+        let told = told.map(|(key, leader, epoch)| (&*key.topic, key.partition, *leader, *epoch));
+        let learned = self.shared.cluster.learn_leaders(told);
+        self.ask_again |= answer.astray > learned;
         let mut done = Vec::new();
         {
             let mut state = self.shared.state.lock();
@@ -329,7 +327,7 @@ async fn produce(link: &Link, request: OutRequest, acks: Acks, timeout: Duration
         broker: request.broker,
         results: Vec::with_capacity(places.len()),
         leaders: Vec::new(),
-        ask_again: false,
+        astray: 0,
     };
     let response = if acks == Acks::None {
         link.tell(&message, deadline).await.map(|()| None)
@@ -350,7 +348,7 @@ async fn produce(link: &Link, request: OutRequest, acks: Acks, timeout: Duration
         }
         Ok(Some(response)) => take_apart(&response, &request, places, &mut answer),
         Err(error) => {
-            answer.ask_again = true;
+            answer.astray = places.len();
             let sent = matches!(
                 error,
                 ClientError::Call(
@@ -447,7 +445,7 @@ fn take_apart(
                 let epoch = LeaderEpoch(leader.leader_epoch);
                 answer.leaders.push((key.clone(), leader.leader_id, epoch));
             }
-            answer.ask_again |= matches!(
+            answer.astray += usize::from(matches!(
                 code,
                 ErrorCode::NotLeaderOrFollower
                     | ErrorCode::LeaderNotAvailable
@@ -455,7 +453,7 @@ fn take_apart(
                     | ErrorCode::UnknownTopicId
                     | ErrorCode::KafkaStorageError
                     | ErrorCode::FencedLeaderEpoch
-            );
+            ));
             Err(Failure::Refused {
                 code,
                 message: part.error_message.clone().unwrap_or_default(),
