@@ -279,6 +279,8 @@ fn a_follower_whose_log_begins_beyond_its_leaders_end() {
     assert_eq!(story.leader(0), Some(1));
     story.heal();
     assert_eq!(story.log_ends(0), [(1, 110), (2, 110)]);
+    let first = story.records(0, 1).first().map(|(offset, _)| *offset);
+    assert_eq!(first, Some(Offset(10)), "all that the new leader wrote");
     told(story);
 }
 
