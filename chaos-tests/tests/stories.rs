@@ -265,6 +265,7 @@ fn a_follower_whose_log_begins_beyond_its_leaders_end() {
     story.part(1, 2);
     assert_eq!(story.produce(0, 40, MINUTE), Ok(Offset(10)));
     assert_eq!(story.delete_records(0, 45), Some(Offset(45)));
+    story.wait(SECOND);
     story.kill(1);
     story.mend();
     story.wait(3 * SECOND);

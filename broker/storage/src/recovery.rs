@@ -256,8 +256,13 @@ impl<D: Dir> Recoverer<'_, D> {
         if self.recovery.corruption.is_some() {
             self.recovery.torn = None;
         }
-        let start = log_start.max(segments.first().base).min(end);
         self.epochs_dirty |= self.epochs.truncate_from_end(end);
+        // The checkpoint may be older than the start: what the epochs no longer tell of was deleted once already.
+        let told_from = self.epochs.entries().first().map(|entry| entry.start);
+        let start = log_start
+            .max(segments.first().base)
+            .max(told_from.unwrap_or(log_start))
+            .min(end);
         self.epochs_dirty |= self.epochs.truncate_from_start(start);
         // Their removal must be durable before the log grows past them again.
         self.remove_snapshots(|at| at > end)?;

@@ -33,6 +33,8 @@ const ROWS: &str = "
     leader=1 isr=1,2,3 leaving=2 active=1,3                      => isr=1,3
     leader=1 isr=1     leaving=1 active=2,3                      => nothing
     leader=1 isr=1,2   leaving=1,2 active=3                      => isr=1
+    leader=1 isr=1,2   leaving=1 active=3                        => isr=1
+    leader=1 isr=1,2   leaving=1 suspect=2 active=3              => nothing
     leader=1 isr=1     leaving=1 active=2,3 policy=unclean       => nothing
     leader=none isr=1  leaving=1 active=2,3                      => nothing
 
