@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
 # The local cluster: three nodes on this machine, each a controller and a broker, six processes in all.
 # Called by the Makefile, which documents the commands. Law: a process is ended by its pid file and by nothing else.
+# HOSTS="ip=namespace ip=namespace ip=namespace" makes each node a host of its own, in a network namespace that is there already.
 set -euo pipefail
 
 NODES=(1 2 3)
 here=$(cd "$(dirname "$0")" && pwd)
 CLUSTER_DIR=$(realpath -m "${CLUSTER_DIR:-.cluster}")
 BIN_DIR=$(realpath -m "${BIN_DIR:-target/release}")
-HOST=127.0.0.1
 # The cluster's own port base, fixed when it was made, wins over whatever this call says.
 asked_port_base=${PORT_BASE:-9092}
 if [ -f "$CLUSTER_DIR/port_base" ]; then PORT_BASE=$(cat "$CLUSTER_DIR/port_base"); else PORT_BASE=$asked_port_base; fi
+
+HOSTS=${HOSTS:-}
+[ ! -f "$CLUSTER_DIR/hosts" ] || HOSTS=$(cat "$CLUSTER_DIR/hosts")
+host() { local entry=($HOSTS); entry=${entry[$1 - 1]:-127.0.0.1}; echo "${entry%%=*}"; }
+# What a node's programs are started by: nothing, or the entry into its namespace.
+enter() { local entry=($HOSTS); [ -z "$HOSTS" ] || echo "ip netns exec ${entry[$1 - 1]#*=}"; }
 
 die() { printf '%s\n' "$*" >&2; exit 1; }
 [[ "$PORT_BASE" =~ ^[1-9][0-9]{0,4}$ ]] && [ "$PORT_BASE" -le 65493 ] || die "PORT_BASE=$PORT_BASE is no port from 1 to 65493"
@@ -23,9 +29,9 @@ home() { echo "$CLUSTER_DIR/$1-$2"; }
 # Brokers that were added to the three nodes: they have no controller beside them.
 added() { local dir; for dir in "$CLUSTER_DIR"/broker-[4-9]; do [ ! -d "$dir" ] || echo "${dir##*-}"; done; }
 
-bootstrap() { local n out=; for n in "${NODES[@]}"; do out+=",$HOST:$(client_port "$n")"; done; echo "${out:1}"; }
-admins() { local n out=; for n in "${NODES[@]}"; do out+=",http://$HOST:$(admin_port "$n")"; done; echo "${out:1}"; }
-voters() { local n out=; for n in "${NODES[@]}"; do out+=",$n@$HOST:$(quorum_port "$n")"; done; echo "${out:1}"; }
+bootstrap() { local n out=; for n in "${NODES[@]}"; do out+=",$(host "$n"):$(client_port "$n")"; done; echo "${out:1}"; }
+admins() { local n out=; for n in "${NODES[@]}"; do out+=",http://$(host "$n"):$(admin_port "$n")"; done; echo "${out:1}"; }
+voters() { local n out=; for n in "${NODES[@]}"; do out+=",$n@$(host "$n"):$(quorum_port "$n")"; done; echo "${out:1}"; }
 
 # The pid of a running process of ours, or nothing. A number that now belongs to another program does not count.
 running() {
@@ -46,12 +52,12 @@ await_exit() { # role id seconds
     done
 }
 
-listens() { (exec 3<>"/dev/tcp/$HOST/$1") 2>/dev/null; }
+listens() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; } # host port
 
-http_get() { # port path
+http_get() { # host port path
     local status
-    exec 3<>"/dev/tcp/$HOST/$1" 2>/dev/null || return 1
-    printf 'GET %s HTTP/1.0\r\nHost: %s:%s\r\nConnection: close\r\n\r\n' "$2" "$HOST" "$1" >&3
+    exec 3<>"/dev/tcp/$1/$2" 2>/dev/null || return 1
+    printf 'GET %s HTTP/1.0\r\nHost: %s:%s\r\nConnection: close\r\n\r\n' "$3" "$1" "$2" >&3
     timeout 3 cat <&3 || { exec 3>&-; return 1; }
     exec 3>&-
 }
@@ -60,7 +66,7 @@ render() { # role id
     local role=$1 n=$2 dir file key
     dir=$(home "$role" "$n"); file="$dir/$role.properties"
     mkdir -p "$dir"
-    sed -e "s|@NODE_ID@|$n|g" -e "s|@HOST@|$HOST|g" -e "s|@DATA_DIR@|$dir/data|g" \
+    sed -e "s|@NODE_ID@|$n|g" -e "s|@HOST@|$(host "$n")|g" -e "s|@DATA_DIR@|$dir/data|g" \
         -e "s|@CLIENT_PORT@|$(client_port "$n")|g" -e "s|@INTERNAL_PORT@|$(internal_port "$n")|g" \
         -e "s|@HTTP_PORT@|$(http_port "$n")|g" -e "s|@QUORUM_PORT@|$(quorum_port "$n")|g" \
         -e "s|@ADMIN_PORT@|$(admin_port "$n")|g" -e "s|@VOTERS@|$(voters)|g" \
@@ -89,10 +95,13 @@ format() { # role id
 start_one() { # role id
     local role=$1 n=$2 dir port
     dir=$(home "$role" "$n")
+    # What programs of the chaos build keep there (docs/testing.md); others do not look.
+    if [ -d "$dir/chaos" ]; then export KUORUM_CHAOS_DIR="$dir/chaos"; else unset KUORUM_CHAOS_DIR; fi
     [ -f "$dir/$role.properties" ] || die "there is no $role $n in $CLUSTER_DIR: run 'make up' first"
     running "$role" "$n" >/dev/null && { echo "$role $n already runs (pid $(cat "$dir/pid"))"; return 0; }
     [ -x "$BIN_DIR/kuorum-$role" ] || die "there is no $BIN_DIR/kuorum-$role: run 'make up' once, it builds"
-    setsid "$BIN_DIR/kuorum-$role" run --config "$dir/$role.properties" >>"$dir/log" 2>&1 </dev/null &
+    # shellcheck disable=SC2046 # nothing, or words
+    setsid $(enter "$n") "$BIN_DIR/kuorum-$role" run --config "$dir/$role.properties" >>"$dir/log" 2>&1 </dev/null &
     local pid=$!
     echo "$pid" >"$dir/pid"
     # Until it has become the program, its command line is still this script's.
@@ -104,7 +113,7 @@ await_bound() { # role id
     if [ "$role" = broker ]; then ports="$(client_port "$n") $(internal_port "$n") $(http_port "$n")"
     else ports="$(quorum_port "$n") $(admin_port "$n")"; fi
     for port in $ports; do
-        until listens "$port"; do
+        until listens "$(host "$n")" "$port"; do
             running "$role" "$n" >/dev/null || { tail -n 3 "$(home "$role" "$n")/log" >&2; die "$role $n did not start"; }
             [ $SECONDS -lt $deadline ] || die "$role $n did not bind port $port in 10 s: see $(home "$role" "$n")/log"
             sleep 0.02
@@ -147,9 +156,9 @@ each() { # function, then for both roles of a node or for one role
 cluster_is_healthy() {
     local n body
     for n in "${NODES[@]}"; do
-        body=$(http_get "$(admin_port "$n")" /api/v1/cluster/health 2>/dev/null | tr -d ' \r\n') || continue
+        body=$(http_get "$(host "$n")" "$(admin_port "$n")" /api/v1/cluster/health 2>/dev/null | tr -d ' \r\n') || continue
         case $body in *'"healthy":true'*) ;; *) continue ;; esac
-        body=$(http_get "$(admin_port "$n")" /api/v1/brokers 2>/dev/null | tr -d ' \r\n') || continue
+        body=$(http_get "$(host "$n")" "$(admin_port "$n")" /api/v1/brokers 2>/dev/null | tr -d ' \r\n') || continue
         [ "$(grep -o '"state":"active"' <<<"$body" | wc -l)" -ge ${#NODES[@]} ] && return 0
     done
     return 1
@@ -164,6 +173,7 @@ up() {
         fresh=yes
         mkdir -p "$CLUSTER_DIR"
         echo "$PORT_BASE" >"$CLUSTER_DIR/port_base"
+        [ -z "$HOSTS" ] || printf '%s\n' "$HOSTS" >"$CLUSTER_DIR/hosts"
         head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c1-22 >"$CLUSTER_DIR/cluster_id"
     fi
     [ -z "${SET:-}" ] || printf '%s\n' "$SET" >"$CLUSTER_DIR/set"
@@ -225,8 +235,8 @@ status() {
                 state=running
                 grep -qE '^State:[[:space:]]*[Tt]' "/proc/$pid/status" && state=paused
             else pid=-; state=stopped; fi
-            if [ $role = broker ]; then printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "clients $HOST:$(client_port "$n"), http $(http_port "$n")"
-            else printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "quorum $HOST:$(quorum_port "$n"), admin $(admin_port "$n")"; fi
+            if [ $role = broker ]; then printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "clients $(host "$n"):$(client_port "$n"), http $(http_port "$n")"
+            else printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "quorum $(host "$n"):$(quorum_port "$n"), admin $(admin_port "$n")"; fi
         done
     done
     for n in $(added); do
@@ -235,7 +245,7 @@ status() {
     done
     echo
     for n in "${NODES[@]}"; do
-        if running controller "$n" >/dev/null && health=$(http_get "$(admin_port "$n")" /api/v1/cluster/health 2>/dev/null | tr -d '\r' | sed '1,/^$/d') && [ -n "$health" ]; then
+        if running controller "$n" >/dev/null && health=$(http_get "$(host "$n")" "$(admin_port "$n")" /api/v1/cluster/health 2>/dev/null | tr -d '\r' | sed '1,/^$/d') && [ -n "$health" ]; then
             # A reason a line, as it comes; `kuorum status` says it in words.
             echo "health: ${health//,\{\"code\"/,$'\n'  \{\"code\"}"; return 0
         fi

@@ -70,6 +70,9 @@ struct Gauges {
     fetch_sessions: Gauge,
     fetch_session_evictions: Gauge,
     metadata_offset: Gauge,
+    /// The chaos tests compare it between processes; too dear to be told at every scrape.
+    #[cfg(feature = "chaos")]
+    metadata_digest: Gauge,
     unfenced: Gauge,
     offline_directories: Gauge,
     resident_bytes: Gauge<i64, AtomicI64>,
@@ -304,6 +307,12 @@ impl Gauges {
         for (name, help, gauge) in rows {
             registry.register(name, help, gauge.clone());
         }
+        #[cfg(feature = "chaos")]
+        registry.register(
+            "kuorum_metadata_digest",
+            "All of the metadata as one number",
+            self.metadata_digest.clone(),
+        );
         registry.register(
             "process_resident_memory_bytes",
             "Memory in use",
@@ -323,6 +332,8 @@ impl Gauges {
         self.fetch_sessions.set(sessions as i64);
         self.fetch_session_evictions.set(evictions as i64);
         self.metadata_offset.set(image.offset());
+        #[cfg(feature = "chaos")]
+        self.metadata_digest.set(image.digest().cast_signed());
         self.unfenced.set(i64::from(rooms.membership.is_unfenced()));
         self.offline_directories
             .set(rooms.membership.offline_directories().len() as i64);

@@ -205,6 +205,46 @@ impl Admin {
         self.send(Method::DELETE, &path, None).await.map(drop)
     }
 
+    /// Creates a topic with everything said by the caller, and waits until every partition is led.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn create(&self, topic: &CreateTopic) -> Result<()> {
+        let body = serde_json::to_vec(topic)?;
+        self.send(Method::POST, "/api/v1/topics", Some(body)).await?;
+        let name = &topic.name;
+        let limit = Duration::from_secs(30);
+        self.wait_until(limit, &format!("{name} is led"), async || {
+            let all = self.partitions(name).await?;
+            Ok(!all.is_empty() && all.iter().all(|partition| partition.leader.is_some()))
+        })
+        .await
+    }
+
+    /// Posts a body and returns the answer's.
+    ///
+    /// # Errors
+    /// When no controller answers, or it is refused.
+    pub async fn post(&self, path: &str, body: &serde_json::Value) -> Result<serde_json::Value> {
+        let body = Some(serde_json::to_vec(body)?);
+        let answer = self.send(Method::POST, path, body).await?;
+        Ok(serde_json::from_slice(&answer)?)
+    }
+
+    /// The text behind a URL.
+    ///
+    /// # Errors
+    /// When nobody answers there.
+    pub async fn text(&self, url: &str) -> Result<String> {
+        Ok(self.http.get(url).send().await?.text().await?)
+    }
+
+    /// The URLs of the controllers.
+    #[must_use]
+    pub fn controllers(&self) -> &[String] {
+        &self.controllers
+    }
+
     /// Gives leadership to preferred leaders wherever that is possible.
     ///
     /// # Errors
@@ -269,7 +309,11 @@ impl Admin {
         bail!("{method} {path}: {problem}")
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+    /// Asks for something; every controller in turn until one answers.
+    ///
+    /// # Errors
+    /// When none does.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let mut problem = String::from("there are no controllers");
         for controller in &self.controllers {
             match self.http.get(format!("{controller}{path}")).send().await {

@@ -13,6 +13,7 @@ pub struct LocalCluster {
     port_base: u16,
     binaries: PathBuf,
     delete_on_drop: bool,
+    hosts: String,
 }
 
 /// Which process, or both of a node.
@@ -21,6 +22,13 @@ pub enum Process {
     Broker(i32),
     Controller(i32),
     Node(i32),
+}
+
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [role, id] = self.words();
+        write!(f, "{role} {id}")
+    }
 }
 
 impl Process {
@@ -43,7 +51,15 @@ impl LocalCluster {
             port_base,
             binaries: binaries.into(),
             delete_on_drop: false,
+            hosts: String::new(),
         }
+    }
+
+    /// The same, each node on a host of its own: `ip=namespace` for each, as `deploy/cluster.sh` takes it.
+    #[must_use]
+    pub fn on_hosts(mut self, hosts: impl Into<String>) -> Self {
+        self.hosts = hosts.into();
+        self
     }
 
     /// The same, for a test: everything ends and is deleted when this value goes.
@@ -142,6 +158,14 @@ impl LocalCluster {
             .map(drop)
     }
 
+    /// SIGTERM to all six; returns when they have ended by themselves. The data stays.
+    ///
+    /// # Errors
+    /// When one does not end within a minute.
+    pub fn down(&self) -> Result<()> {
+        self.script(&["down"], "").map(drop)
+    }
+
     /// Kills whatever runs and deletes everything.
     ///
     /// # Errors
@@ -176,6 +200,17 @@ impl LocalCluster {
         &self.directory
     }
 
+    /// What a process keeps: its configuration, its log, its data. A node has two such folders.
+    #[must_use]
+    pub fn homes(&self, process: Process) -> Vec<PathBuf> {
+        let folder = |role: &str, id: i32| self.directory.join(format!("{role}-{id}"));
+        match process {
+            Process::Broker(id) => vec![folder("broker", id)],
+            Process::Controller(id) => vec![folder("controller", id)],
+            Process::Node(id) => vec![folder("controller", id), folder("broker", id)],
+        }
+    }
+
     fn env(&self, name: &str) -> Result<String> {
         let lines = self.script(&["env"], "")?;
         lines
@@ -203,6 +238,7 @@ impl LocalCluster {
             .env("PORT_BASE", self.port_base.to_string())
             .env("BIN_DIR", &self.binaries)
             .env("SET", set)
+            .env("HOSTS", &self.hosts)
             .stdin(Stdio::null())
             .output()
             .context("bash is needed to drive a local cluster")?;

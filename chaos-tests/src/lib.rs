@@ -2,6 +2,7 @@
 //! Law: a check compares what was promised with what is there, and knows nothing of how it came about.
 
 pub mod admin;
+pub mod chaos;
 pub mod checkers;
 pub mod cluster;
 pub mod handover;

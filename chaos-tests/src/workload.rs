@@ -52,6 +52,23 @@ impl Transfer {
     }
 }
 
+/// The transfer of a number as a record: key and value.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn record_of(id: u64) -> Result<(String, Vec<u8>)> {
+    let transfer = Transfer::number(id);
+    Ok((transfer.from.clone(), serde_json::to_vec(&transfer)?))
+}
+
+/// The number of the transfer in a record's value.
+///
+/// # Errors
+/// When there is no transfer in it.
+pub fn number_in(value: &[u8]) -> Result<u64> {
+    Ok(serde_json::from_slice::<Transfer>(value)?.id)
+}
+
 /// A stream being written: where it stands, and how to end it.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
@@ -71,6 +88,21 @@ impl Progress {
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// One more record was handed over.
+    pub(crate) fn count_sent(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One more record was acknowledged.
+    pub(crate) fn count_acknowledged(&self) {
+        self.acknowledged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the stream is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// Ends the stream after the record being sent.

@@ -2,6 +2,8 @@
 //! Law: synchronous, no async runtime and no clock. Every byte passes through [`Dir`]; nothing is durable before a flush
 //! that began after it was written; an IO error is final for the log and for the directory it happened in.
 
+#[cfg(feature = "chaos")]
+pub mod chaos_dir;
 pub mod checkpoint;
 pub mod config;
 pub mod dir;
@@ -23,9 +25,13 @@ mod segments;
 pub mod sim_dir;
 mod time_index;
 
+#[cfg(feature = "chaos")]
+pub use chaos_dir::ChaosDir as RealDir;
 pub use checkpoint::write_atomically;
 pub use config::{LogConfig, TimestampType};
-pub use dir::{Dir, DirFile, Entry, RealDir};
+#[cfg(not(feature = "chaos"))]
+pub use dir::RealDir;
+pub use dir::{Dir, DirFile, Entry};
 pub use error::{AppendError, LogError, ReadError, StorageFailure};
 pub use flush::{FlushHandle, FlushJob, Flushable, Flusher};
 pub use leader_epochs::{EpochEntry, LeaderEpochs};

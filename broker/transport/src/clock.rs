@@ -24,6 +24,8 @@ struct Inner {
     start: Instant,
     wall: Wall,
     random: Mutex<StdRng>,
+    #[cfg(feature = "chaos")]
+    jump: jump::Jump,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,8 @@ impl Clock {
                 start: Instant::now(),
                 wall,
                 random: Mutex::new(StdRng::seed_from_u64(seed)),
+                #[cfg(feature = "chaos")]
+                jump: jump::Jump::default(),
             }),
         }
     }
@@ -64,6 +68,8 @@ impl Clock {
                 .map_or(0, |since| since.as_millis() as i64),
             Wall::Fixed(start) => start + elapsed.as_millis() as i64,
         };
+        #[cfg(feature = "chaos")]
+        let wall = wall + self.inner.jump.millis(elapsed);
         Now {
             monotonic: Monotonic(elapsed),
             wall: Timestamp(wall),
@@ -112,6 +118,50 @@ impl Clock {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         )
+    }
+}
+
+/// The wall clock of the chaos build jumps by as many milliseconds as the file `clock-offset-ms` of `KUORUM_CHAOS_DIR` says. Deadlines
+/// and sessions must not notice.
+#[cfg(feature = "chaos")]
+mod jump {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+    use std::time::Duration;
+
+    const LOOK_EVERY_MS: u64 = 100;
+
+    #[derive(Debug)]
+    pub(super) struct Jump {
+        file: Option<PathBuf>,
+        millis: AtomicI64,
+        next_look: AtomicU64,
+    }
+
+    impl Default for Jump {
+        fn default() -> Self {
+            let home = std::env::var_os("KUORUM_CHAOS_DIR");
+            Self {
+                file: home.map(|home| PathBuf::from(home).join("clock-offset-ms")),
+                millis: AtomicI64::new(0),
+                next_look: AtomicU64::new(0),
+            }
+        }
+    }
+
+    impl Jump {
+        pub(super) fn millis(&self, elapsed: Duration) -> i64 {
+            let now = elapsed.as_millis() as u64;
+            if let Some(file) = &self.file
+                && now >= self.next_look.load(Ordering::Relaxed)
+            {
+                self.next_look.store(now + LOOK_EVERY_MS, Ordering::Relaxed);
+                let text = std::fs::read_to_string(file).unwrap_or_default();
+                self.millis
+                    .store(text.trim().parse().unwrap_or(0), Ordering::Relaxed);
+            }
+            self.millis.load(Ordering::Relaxed)
+        }
     }
 }
 

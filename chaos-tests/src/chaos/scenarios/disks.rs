@@ -1,0 +1,288 @@
+//! Disks that forget, tear, rot, fill up, slow down or are replaced, and clocks that jump.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{CHAOS_BUILD, Lab, NOTHING, QUICK, Scenario};
+use crate::chaos::lab::every_process;
+use crate::chaos::watch::log_lines;
+use crate::chaos::workload::Stream;
+use crate::cluster::Process;
+
+const TOPIC: &str = "bank-transfers";
+const PARTITIONS: i32 = 3;
+const RATE: u64 = 1_000;
+const MIN_ISR: (&str, &str) = ("min.insync.replicas", "2");
+
+pub(super) const POWER_LOSS: Scenario = Scenario {
+    name: "power-loss",
+    story: "The power of all six processes goes at once under a stream of acks=all writes: what was not synced is lost, kept or torn, by seed. Three times, started again in three orders.",
+    guards: "D1, D2, D3, R22: an acknowledged record is on the disks of every member of the ISR; a torn tail is cut, in any order of restart",
+    without: "a leader or follower that counts what it has not flushed acknowledges what this takes away (acked-is-read)",
+    mutations: &[
+        "sim:LeaderCountsUnflushed",
+        "sim:FollowerReportsUnflushed",
+        "checker:acked-is-read",
+        "checker:offset-immutable",
+    ],
+    needs: CHAOS_BUILD,
+    smoke: true,
+    set: "",
+    run: |lab| Box::pin(power_loss(lab)),
+};
+
+async fn power_loss(lab: &Lab) -> Result<()> {
+    lab.topic(
+        TOPIC,
+        PARTITIONS,
+        3,
+        &[MIN_ISR, ("segment.bytes", "1048576")],
+    )
+    .await?;
+    let stream = lab.write(Stream::endless("transfers", TOPIC, RATE));
+    for round in 0..3_u64 {
+        lab.flow(&stream, RATE).await?;
+        let cut = lab
+            .faults
+            .cut_power(&every_process(), lab.seed.wrapping_add(round))?;
+        lab.step(format!("the power was gone: {cut:?}"));
+        ensure!(
+            cut.pending > 0,
+            "nothing was on its way to a disk: this proves nothing"
+        );
+        let mut order = every_process();
+        order.rotate_left(2 * round as usize);
+        for process in order {
+            lab.faults.start(process)?;
+        }
+        lab.whole().await?;
+    }
+    lab.flow(&stream, RATE).await?;
+    stream.stop().await
+}
+
+pub(super) const TORN_TAIL_AND_BIT_FLIPS: Scenario = Scenario {
+    name: "torn-tail-and-bit-flips",
+    story: "Of killed followers' logs one gets half a batch more at its end, one loses its last bytes, and one has a bit flipped in the middle of what was flushed. Then the last of them has to lead.",
+    guards: "D3, D4: a torn end is cut; damage below the flushed end is found before it is served, and mended from the leader",
+    without: "a broker that takes damage for a torn tail forgets what it had acknowledged; one that does not look serves it",
+    mutations: &[
+        "checker:replicas-identical",
+        "checker:acked-is-read",
+        "checker:offset-immutable",
+    ],
+    needs: NOTHING,
+    smoke: false,
+    set: QUICK,
+    run: |lab| Box::pin(torn_tail_and_bit_flips(lab)),
+};
+
+async fn torn_tail_and_bit_flips(lab: &Lab) -> Result<()> {
+    lab.topic(TOPIC, 1, 3, &[MIN_ISR]).await?;
+    let stream = lab.write(Stream::endless("transfers", TOPIC, RATE));
+    lab.flow(&stream, 2 * RATE).await?;
+    lab.whole().await?;
+    let mut last = 0;
+    for damage in [
+        "half a batch at its end",
+        "its last bytes gone",
+        "a bit flipped in the middle",
+    ] {
+        let leader = lab.leader(TOPIC).await?;
+        let follower = (1..=3)
+            .find(|id| *id != leader && *id != last)
+            .context("there are three")?;
+        last = follower;
+        lab.faults.kill(Process::Broker(follower))?;
+        let log = segment(lab, follower)?;
+        let mut bytes = fs::read(&log)?;
+        let middle = bytes.len() / 2;
+        match damage {
+            "half a batch at its end" => {
+                let first = bytes[..200].to_vec();
+                bytes.extend(first);
+            }
+            "its last bytes gone" => bytes.truncate(bytes.len() - 100),
+            _ => bytes[middle] ^= 0x10,
+        }
+        fs::write(&log, bytes)?;
+        lab.faults.start(Process::Broker(follower))?;
+        lab.whole().await?;
+        let lines = log_lines(&lab.faults.cluster.homes(Process::Broker(follower))[0])?;
+        let said = lines.iter().rev().find(|line| {
+            line.message.contains("torn end") || line.message.contains("damaged below")
+        });
+        let said = said.map_or("nothing", |line| &line.message);
+        lab.step(format!("broker {follower} with {damage}: it said: {said}"));
+        lab.flow(&stream, RATE / 2).await?;
+    }
+    // What was mended is now what is served.
+    let leader = lab.leader(TOPIC).await?;
+    let other = (1..=3)
+        .find(|id| *id != leader && *id != last)
+        .context("there are three")?;
+    let unmended = [Process::Broker(leader), Process::Broker(other)];
+    lab.faults.kill_all(&unmended)?;
+    lab.faults.start(unmended[0])?;
+    lab.partition_until(TOPIC, "two are in sync", |one| {
+        one.leader.is_some() && one.isr.len() == 2
+    })
+    .await?;
+    lab.flow(&stream, RATE / 2).await?;
+    lab.faults.start(unmended[1])?;
+    lab.whole().await?;
+    stream.stop().await
+}
+
+/// The newest segment of partition 0 on a broker.
+fn segment(lab: &Lab, broker: i32) -> Result<PathBuf> {
+    let home = lab.faults.cluster.homes(Process::Broker(broker)).remove(0);
+    let folder = home.join("data").join(format!("{TOPIC}-0"));
+    let mut logs: Vec<PathBuf> = fs::read_dir(&folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<_>>()?;
+    logs.retain(|path| path.extension().is_some_and(|ending| ending == "log"));
+    logs.sort();
+    logs.pop().context("a partition has a segment")
+}
+
+pub(super) const WIPED_FOLLOWER: Scenario = Scenario {
+    name: "wiped-follower",
+    story: "A follower is killed, its disk replaced by an empty one, and it is started again at once; the leader is killed right after. Three times.",
+    guards: "R7 (KIP-903): an empty replica is not taken for the one it replaces",
+    without: "a stale proposal puts the empty replica into the ISR, and it leads with nothing (acked-is-read)",
+    mutations: &[
+        "sim:JoinIgnoresBrokerEpoch",
+        "sim:JoinBeforeEpochStart",
+        "checker:acked-is-read",
+    ],
+    needs: NOTHING,
+    smoke: false,
+    set: QUICK,
+    run: |lab| Box::pin(wiped_follower(lab)),
+};
+
+async fn wiped_follower(lab: &Lab) -> Result<()> {
+    lab.topic(TOPIC, 1, 3, &[MIN_ISR]).await?;
+    let stream = lab.write(Stream::endless("transfers", TOPIC, RATE));
+    lab.flow(&stream, 2 * RATE).await?;
+    for round in 1..=3 {
+        let leader = lab.leader(TOPIC).await?;
+        let follower = leader % 3 + 1;
+        lab.faults.kill(Process::Broker(follower))?;
+        lab.faults.wipe(follower)?;
+        lab.faults.start(Process::Broker(follower))?;
+        lab.faults.kill(Process::Broker(leader))?;
+        let next = lab.another_leader(TOPIC, leader).await?;
+        lab.step(format!(
+            "round {round}: broker {follower} came back empty, broker {leader} was killed, broker {next} leads"
+        ));
+        lab.faults.start(Process::Broker(leader))?;
+        lab.whole().await?;
+        lab.flow(&stream, RATE / 2).await?;
+    }
+    stream.stop().await
+}
+
+pub(super) const FAILING_DISKS: Scenario = Scenario {
+    name: "failing-disks",
+    story: "The leader's disk becomes slow; a follower's fills up; the leader's refuses to sync. Each is mended by a restart.",
+    guards: "D6, rule 10: an IO error takes the directory out of service, leadership moves, nothing that was acknowledged is lost; a slow disk loses nothing",
+    without: "a broker that tries a failed sync again acknowledges what the kernel has dropped; one that stays leader stops all writes",
+    mutations: &["sim:LeaderCountsUnflushed", "checker:acked-is-read"],
+    needs: CHAOS_BUILD,
+    smoke: false,
+    set: QUICK,
+    run: |lab| Box::pin(failing_disks(lab)),
+};
+
+async fn failing_disks(lab: &Lab) -> Result<()> {
+    lab.topic(TOPIC, 1, 3, &[MIN_ISR]).await?;
+    let stream = lab.write(Stream::endless("transfers", TOPIC, RATE));
+    lab.flow(&stream, RATE).await?;
+    let leader = lab.leader(TOPIC).await?;
+    let slow = Process::Broker(leader);
+    lab.faults.disk(slow, "sync bank-transfers delay=300\n")?;
+    lab.flow(&stream, RATE).await?;
+    lab.faults.disk(slow, "")?;
+    lab.step(format!(
+        "the disk of the leader, broker {leader}, took 300 ms to sync; writes went on"
+    ));
+
+    let follower = leader % 3 + 1;
+    let full = Process::Broker(follower);
+    lab.faults.disk(full, "write bank-transfers enospc\n")?;
+    lab.partition_until(TOPIC, "the full follower is out", |one| {
+        !one.isr.contains(&follower)
+    })
+    .await?;
+    lab.flow(&stream, RATE).await?;
+    lab.step(format!(
+        "the disk of broker {follower} is full; it left the ISR and writes went on"
+    ));
+    mend(lab, full).await?;
+
+    let leader = lab.leader(TOPIC).await?;
+    let broken = Process::Broker(leader);
+    lab.faults.disk(broken, "sync bank-transfers eio\n")?;
+    let next = lab.another_leader(TOPIC, leader).await?;
+    lab.flow(&stream, RATE).await?;
+    lab.step(format!(
+        "the disk of broker {leader} refused to sync; broker {next} leads and writes went on"
+    ));
+    mend(lab, broken).await?;
+    stream.stop().await
+}
+
+async fn mend(lab: &Lab, process: Process) -> Result<()> {
+    lab.faults.disk(process, "")?;
+    lab.faults.kill(process)?;
+    lab.faults.start(process)?;
+    lab.whole().await
+}
+
+pub(super) const CLOCK_JUMP: Scenario = Scenario {
+    name: "clock-jump",
+    story: "The wall clocks of brokers and controllers jump by a day, forwards and backwards, one at a time.",
+    guards: "Sessions and deadlines are counted by the monotonic clock alone: nobody is fenced, no leader changes",
+    without: "a session that ends by the wall clock fences a healthy broker, and leadership moves",
+    mutations: &["checker:monotone-end", "checker:one-leader-per-epoch"],
+    needs: CHAOS_BUILD,
+    smoke: false,
+    set: "",
+    run: |lab| Box::pin(clock_jump(lab)),
+};
+
+async fn clock_jump(lab: &Lab) -> Result<()> {
+    const DAY: i64 = 86_400_000;
+    lab.topic(TOPIC, PARTITIONS, 3, &[MIN_ISR]).await?;
+    lab.whole().await?;
+    let before = epochs(lab).await?;
+    let stream = lab.write(Stream::endless("transfers", TOPIC, RATE));
+    for process in every_process() {
+        for millis in [DAY, -DAY, 0] {
+            lab.faults.clock(process, millis)?;
+            lab.flow(&stream, RATE / 3).await?;
+        }
+    }
+    stream.stop().await?;
+    let after = epochs(lab).await?;
+    ensure!(
+        before == after,
+        "leader epochs were {before:?} and are {after:?}"
+    );
+    let pause = lab.longest_pause();
+    ensure!(pause.as_secs() < 2, "writes paused for {pause:?}");
+    lab.step(format!(
+        "no leader changed; the longest pause was {} ms",
+        pause.as_millis()
+    ));
+    lab.ensure_no_failed_write()
+}
+
+async fn epochs(lab: &Lab) -> Result<Vec<i32>> {
+    let partitions = lab.admin.partitions(TOPIC).await?;
+    Ok(partitions.iter().map(|one| one.leader_epoch).collect())
+}
