@@ -68,17 +68,24 @@ fn main() -> Result<ExitCode> {
     if !arguments.loopback {
         sandbox::enter()?;
     }
+    run(&arguments)
+}
+
+/// Runs one scenario in a runtime of its own: what it leaves under way ends with it.
+fn one_alone(scenario: &'static Scenario, options: &Options, file: &Path) -> Result<Line> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    runtime.block_on(async {
+    let line = runtime.block_on(async {
         tokio::select! {
-            done = run(&arguments) => done,
+            done = one(scenario, options, file) => done,
             // Dropping what is under way ends its processes.
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         }
-    })
+    });
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    line
 }
 
 fn chosen(arguments: &Arguments) -> Result<Vec<&'static Scenario>> {
@@ -98,7 +105,7 @@ fn chosen(arguments: &Arguments) -> Result<Vec<&'static Scenario>> {
         .collect()
 }
 
-async fn run(arguments: &Arguments) -> Result<ExitCode> {
+fn run(arguments: &Arguments) -> Result<ExitCode> {
     let scenarios = chosen(arguments)?;
     let mut options = Options {
         folder: arguments.folder.clone(),
@@ -147,7 +154,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
                 true => arguments.report.clone(),
                 false => folder.join(format!("{}.html", scenario.name)),
             };
-            let line = one(scenario, &options, &file).await?;
+            let line = one_alone(scenario, &options, &file)?;
             failed |= !line.passed;
             lines.push(line);
         }

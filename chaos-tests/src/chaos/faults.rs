@@ -256,6 +256,12 @@ impl Faults {
         Ok(fs::write(file, millis.to_string())?)
     }
 
+    /// What a process keeps.
+    #[must_use]
+    pub fn homes(&self, process: Process) -> Vec<PathBuf> {
+        self.cluster.homes(process)
+    }
+
     fn laboratory(&self, process: Process) -> PathBuf {
         self.cluster.homes(process).remove(0).join("chaos")
     }

@@ -60,7 +60,7 @@ pub enum Event {
         /// When it was handed to the producer, in milliseconds since the run began.
         sent: f64,
         outcome: Outcome,
-        /// Where it is, if it was acknowledged.
+        /// Where it is, if that was told; with acks=1 too, although the outcome is then unknown.
         offset: Option<i64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
@@ -185,6 +185,13 @@ impl History {
         let mut entries = self.lock().clone();
         entries.sort_by(|a, b| a.at.total_cmp(&b.at));
         entries
+    }
+
+    /// The newest entries, as they were noted.
+    #[must_use]
+    pub fn last(&self, count: usize) -> Vec<Entry> {
+        let entries = self.lock();
+        entries[entries.len().saturating_sub(count)..].to_vec()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {

@@ -178,6 +178,8 @@ fn wrote(
     result: Result<i64, ProduceError>,
 ) -> Event {
     let (outcome, offset, error) = match result {
+        // One leader's word: it may be taken back.
+        Ok(offset) if stream.acks != "all" => (Outcome::Unknown, Some(offset), None),
         Ok(offset) => (Outcome::Acked, Some(offset), None),
         Err(error) if error.possibly_persisted() => {
             (Outcome::Unknown, None, Some(error.to_string()))
@@ -208,9 +210,15 @@ impl Following {
     ///
     /// # Errors
     /// What ended it before.
-    pub async fn stop(self) -> Result<()> {
+    pub async fn stop(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
-        self.task.await?
+        (&mut self.task).await?
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 

@@ -41,6 +41,10 @@ async fn power_loss(lab: &Lab) -> Result<()> {
         &[MIN_ISR, ("segment.bytes", "1048576")],
     )
     .await?;
+    // Disks that take their time have more to lose.
+    for process in every_process() {
+        lab.faults.disk(process, "sync bank-transfers delay=60\n")?;
+    }
     let stream = lab.write(Stream::endless("transfers", TOPIC, RATE));
     for round in 0..3_u64 {
         lab.flow(&stream, RATE).await?;
