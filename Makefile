@@ -72,11 +72,11 @@ CHAOS := $(TARGET_DIR)/chaos/chaos
 chaos-build:
 	cargo build --profile chaos --locked --features kuorum-broker/chaos,kuorum-controller/chaos,kuorum-chaos-tests/chaos -p kuorum-controller -p kuorum-broker -p kuorum-cli -p kuorum-chaos-tests --bins
 
-chaos: chaos-build ## every scenario with real processes, each with a report in .chaos-report: SCALE=10 (1 is the power cut's own size), SEED=1, SCENARIO=name
+chaos: chaos-build ## every scenario with real processes, each with a report in .chaos-report: SCENARIO=name, SEED=1, SCALE=1 (10 is a tenth of the power cut)
 	$(CHAOS) $(addprefix --scenario ,$(SCENARIO))
 
 chaos-smoke: chaos-build ## the scenarios that CI runs, in four minutes
-	$(CHAOS) --smoke
+	$(CHAOS) --smoke --scale 10
 
 conformance: build ## other people's Kafka clients against a real local cluster
 	chaos-tests/conformance/run.sh

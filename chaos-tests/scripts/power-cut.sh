@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The night of the power cut: path A (availability first, then salvage), path B (nothing is lost), and with two controllers gone too.
-# Usage: power-cut.sh [a|b|controllers], with SCALE=1 for the story's own figures (150,000 and 50,000 records; SCALE=10 if unset) and SEED=.
+# Usage: power-cut.sh [a|b|controllers], with the story's own figures: 150,000 and 50,000 records. SCALE=10 divides them, SEED= decides what is torn.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 case ${1:-all} in

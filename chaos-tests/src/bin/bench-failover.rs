@@ -63,16 +63,21 @@ struct Arguments {
     port_base: u16,
 }
 
-/// One kill, in milliseconds.
+/// From a fault to the next acknowledgement, phase by phase, in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Kill {
-    phases: [f64; 4],
+struct Phases([f64; 4]);
+
+impl Phases {
+    fn total(&self) -> f64 {
+        self.0.iter().sum()
+    }
 }
 
-impl Kill {
-    fn total(&self) -> f64 {
-        self.phases.iter().sum()
-    }
+/// One freeze: the phases of a write on a fresh connection, and how long a client with a request in flight waited.
+#[derive(Clone, Copy, Debug, Default)]
+struct Freeze {
+    fresh: Phases,
+    in_flight: f64,
 }
 
 fn main() -> Result<ExitCode> {
@@ -113,7 +118,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
         println!(
             "kill {round:>3}: {:5.0} ms = {}",
             kill.total(),
-            shown(&kill.phases)
+            shown(&kill.0)
         );
         kills.push(kill);
         lab.whole().await?;
@@ -124,8 +129,10 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
     for round in 1..=arguments.pauses {
         let pause = freeze(&lab, u64::from(round)).await?;
         println!(
-            "freeze {round:>2}: a fresh connection {:6.0} ms; a client with a request in flight {:6.0} ms",
-            pause.0, pause.1
+            "freeze {round:>2}: a fresh connection {:6.0} ms = {}; a client with a request in flight {:6.0} ms",
+            pause.fresh.total(),
+            shown(&pause.fresh.0),
+            pause.in_flight
         );
         pauses.push(pause);
     }
@@ -137,8 +144,8 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
         .filter(|verdict| !verdict.wrong.is_empty())
         .map(|verdict| verdict.name)
         .collect();
-    let totals = sorted(kills.iter().map(Kill::total));
-    let fresh = sorted(pauses.iter().map(|pause| pause.0));
+    let totals = sorted(kills.iter().map(Phases::total));
+    let fresh = sorted(pauses.iter().map(|pause| pause.fresh.total()));
     let session = 9_000.0;
     let held = lost.is_empty()
         && percentile(&totals, 50) <= KILLED_MEDIAN
@@ -175,46 +182,50 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Kills the leader, waits for the next acknowledgement and brings the broker back.
-async fn kill(lab: &Lab) -> Result<Kill> {
+async fn kill(lab: &Lab) -> Result<Phases> {
     let leader = lab.leader(TOPIC).await?;
     let (wall, at) = (watch::wall_clock(), lab.history.now());
     lab.faults.kill(Process::Broker(leader))?;
     lab.another_leader(TOPIC, leader).await?;
     let mut acknowledged = None;
-    let mut led = None;
     lab.until("the next leader acknowledges", async || {
-        led = leads_since(lab, wall)?;
-        let Some(led) = led else { return Ok(false) };
+        let Some(led) = leads_since(lab, wall)? else {
+            return Ok(false);
+        };
         acknowledged = first_acknowledged(lab, at + led - wall);
         Ok(acknowledged.is_some())
     })
     .await?;
+    let acknowledged = acknowledged.context("a write was acknowledged")? - at;
+    let phases = phases(lab, leader, wall, acknowledged)?;
+    lab.faults.start(Process::Broker(leader))?;
+    Ok(phases)
+}
+
+/// What lay between a fault at `wall` and an acknowledgement so many milliseconds later, by the logs of controllers and brokers.
+fn phases(lab: &Lab, leader: i32, wall: f64, acknowledged: f64) -> Result<Phases> {
+    let leader = i64::from(leader);
     let fenced = controllers_said(lab, wall, "broker fenced", |line| {
-        line.number("broker") == Some(i64::from(leader))
+        line.number("broker") == Some(leader)
     })?;
     let elected = controllers_said(lab, wall, "partition changed", |line| {
-        line.text("topic") == Some(TOPIC)
-            && line
-                .number("leader")
-                .is_some_and(|now| now != i64::from(leader))
+        line.text("topic") == Some(TOPIC) && line.number("leader").is_some_and(|now| now != leader)
     })?;
-    lab.faults.start(Process::Broker(leader))?;
     let moments = [
-        0.0,
         fenced.context("no controller said that it fenced the broker")? - wall,
         elected.context("no controller said who leads")? - wall,
-        led.context("a broker said that it leads")? - wall,
-        acknowledged.context("a write was acknowledged")? - at,
+        leads_since(lab, wall)?.context("no broker said that it leads")? - wall,
+        acknowledged,
     ];
-    let mut kill = Kill::default();
+    let mut phases = Phases::default();
     let mut last: f64 = 0.0;
-    for (phase, moment) in kill.phases.iter_mut().zip(&moments[1..]) {
+    for (phase, moment) in phases.0.iter_mut().zip(moments) {
         // Logs of several processes are written a moment after what they tell.
         let moment = moment.max(last);
         *phase = moment - last;
         last = moment;
     }
-    Ok(kill)
+    Ok(phases)
 }
 
 /// When a broker began to lead the topic, after `wall`.
@@ -272,9 +283,8 @@ fn first_acknowledged(lab: &Lab, since: f64) -> Option<f64> {
         })
 }
 
-/// Freezes the leader under a client with requests in flight, and writes once on a fresh connection. In milliseconds: until the fresh
-/// write was acknowledged, and until the other client's next one was.
-async fn freeze(lab: &Lab, round: u64) -> Result<(f64, f64)> {
+/// Freezes the leader under a client with requests in flight, and writes once on a fresh connection.
+async fn freeze(lab: &Lab, round: u64) -> Result<Freeze> {
     let first = round * 1_000_000_000_000;
     let in_flight = lab.write(Stream {
         first,
@@ -282,26 +292,22 @@ async fn freeze(lab: &Lab, round: u64) -> Result<(f64, f64)> {
     });
     lab.flow(&in_flight, RATE / 4).await?;
     let leader = lab.leader(TOPIC).await?;
-    let frozen = lab.history.now();
+    let (wall, at) = (watch::wall_clock(), lab.history.now());
     lab.faults.pause(Process::Broker(leader))?;
-    lab.write(Stream {
-        name: "fresh".into(),
-        ..Stream::numbers(
-            "fresh",
-            TOPIC,
-            first + 500_000_000_000,
-            first + 500_000_000_001,
-        )
-    })
-    .end()
-    .await?;
-    let fresh = lab.history.now() - frozen;
+    let other = first + 500_000_000_000;
+    let fresh = Stream::numbers("fresh", TOPIC, other, other + 1);
+    lab.write(fresh).end().await?;
+    let acknowledged = lab.history.now() - at;
     lab.flow(&in_flight, 1).await?;
-    let other = lab.history.now() - frozen;
+    let waited = lab.history.now() - at;
+    let fresh = phases(lab, leader, wall, acknowledged)?;
     lab.faults.resume(Process::Broker(leader))?;
     lab.whole().await?;
     in_flight.stop().await?;
-    Ok((fresh, other))
+    Ok(Freeze {
+        fresh,
+        in_flight: waited,
+    })
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -326,31 +332,35 @@ fn shown(phases: &[f64; 4]) -> String {
 }
 
 /// Every row of the table: what, then median, 90 %, worst.
-fn rows(kills: &[Kill], pauses: &[(f64, f64)]) -> Vec<(String, Vec<f64>)> {
+fn rows(kills: &[Phases], pauses: &[Freeze]) -> Vec<(String, Vec<f64>)> {
     let mut rows: Vec<(String, Vec<f64>)> = PHASES
         .iter()
         .enumerate()
         .map(|(index, (_, name, _))| {
-            let values = sorted(kills.iter().map(|kill| kill.phases[index]));
+            let values = sorted(kills.iter().map(|kill| kill.0[index]));
             ((*name).to_owned(), values)
         })
         .collect();
     rows.push((
         "SIGKILL to acknowledged".to_owned(),
-        sorted(kills.iter().map(Kill::total)),
+        sorted(kills.iter().map(Phases::total)),
     ));
+    for (index, (_, name, _)) in PHASES.iter().enumerate() {
+        let values = sorted(pauses.iter().map(|pause| pause.fresh.0[index]));
+        rows.push((format!("{name} (SIGSTOP)"), values));
+    }
     rows.push((
         "SIGSTOP, fresh connection".to_owned(),
-        sorted(pauses.iter().map(|pause| pause.0)),
+        sorted(pauses.iter().map(|pause| pause.fresh.total())),
     ));
     rows.push((
         "SIGSTOP, request in flight".to_owned(),
-        sorted(pauses.iter().map(|pause| pause.1)),
+        sorted(pauses.iter().map(|pause| pause.in_flight)),
     ));
     rows
 }
 
-fn table(kills: &[Kill], pauses: &[(f64, f64)]) -> String {
+fn table(kills: &[Phases], pauses: &[Freeze]) -> String {
     let mut text = format!(
         "{:<28} {:>6} {:>9} {:>9} {:>9}\n",
         "ms", "times", "median", "90 %", "worst"
@@ -369,7 +379,7 @@ fn table(kills: &[Kill], pauses: &[(f64, f64)]) -> String {
     text
 }
 
-fn page(kills: &[Kill], pauses: &[(f64, f64)], held: bool) -> String {
+fn page(kills: &[Phases], pauses: &[Freeze], held: bool) -> String {
     let (class, word) = if held {
         ("good", "held")
     } else {
@@ -407,11 +417,11 @@ fn page(kills: &[Kill], pauses: &[(f64, f64)], held: bool) -> String {
 }
 
 /// A bar for every kill, its phases one after the other.
-fn picture(kills: &[Kill]) -> String {
+fn picture(kills: &[Phases]) -> String {
     const WIDTH: f64 = 1_000.0;
     const LEFT: f64 = 50.0;
     const BAR: f64 = 9.0;
-    let longest = kills.iter().map(Kill::total).fold(1.0, f64::max);
+    let longest = kills.iter().map(Phases::total).fold(1.0, f64::max);
     let scale = (WIDTH - LEFT - 70.0) / longest;
     let height = 30.0 + BAR * kills.len() as f64;
     let mut svg = format!(
@@ -432,7 +442,7 @@ fn picture(kills: &[Kill]) -> String {
                 index + 1
             ));
         }
-        for ((class, name, _), millis) in PHASES.iter().zip(kill.phases) {
+        for ((class, name, _), millis) in PHASES.iter().zip(kill.0) {
             let width = millis * scale;
             put(format_args!(
                 "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>kill {}: {name} {millis:.1} ms</title></rect>",
@@ -481,10 +491,8 @@ mod tests {
 
     #[test]
     fn the_page_has_a_row_for_each_phase_and_a_bar_for_each_kill() {
-        let kills = [Kill {
-            phases: [250.0, 5.0, 2.0, 40.0],
-        }; 3];
-        let page = page(&kills, &[(9_100.0, 30_000.0)], true);
+        let kills = [Phases([250.0, 5.0, 2.0, 40.0]); 3];
+        let page = page(&kills, &[Freeze::default()], true);
         assert_eq!(page.matches("<rect").count(), 12);
         for (_, name, _) in PHASES {
             assert!(page.contains(&format!("<td>{name}</td>")), "{name}");

@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long)]
     list: bool,
     /// Divides the sizes of the power cut's story.
-    #[arg(long, env = "SCALE", default_value_t = 10)]
+    #[arg(long, env = "SCALE", default_value_t = 1)]
     scale: u64,
     /// Decides what a power cut takes.
     #[arg(long, env = "SEED", default_value_t = 1)]
@@ -214,6 +214,7 @@ async fn one(scenario: &'static Scenario, options: &Options, file: &Path) -> Res
         Ok(Err(error)) => Some(format!("{error:#}")),
         Err(_) => Some(format!("not at its end after {LIMIT:?}")),
     };
+    lab.halt().await;
     let ended = lab.judge();
     let broken: Vec<String> = ended
         .verdicts

@@ -374,7 +374,7 @@ fn throughput(drawing: &mut Drawing, entries: &[Entry]) {
     // A single burst must not flatten everything else.
     let mut sorted = counts.clone();
     sorted.sort_by(f64::total_cmp);
-    let top = sorted[buckets * 98 / 100].max(1.0) * 1.1;
+    let top = sorted[buckets * 90 / 100].max(1.0) * 1.5;
     let base = drawing.y + CHART;
     let mut path = format!("M{LEFT:.1} {base:.1}");
     for (index, count) in counts.iter().enumerate() {

@@ -327,8 +327,10 @@ pub fn ask_latest(
     let topic: Arc<str> = topic.into();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    // A consumer that is asked by reference stays on one thread.
-    let runtime = tokio::runtime::Handle::current();
+    // A consumer that is asked by reference stays on one thread, which has a runtime of its own.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let task = tokio::task::spawn_blocking(move || {
         runtime.block_on(async move {
             let consumer = Consumer::new(config);

@@ -162,9 +162,17 @@ async fn path_a(lab: &Lab) -> Result<()> {
     for _ in 0..3 {
         answers.push(replay(lab, &id).await?);
     }
+    for answer in &answers {
+        let (replayed, writer) = (&answer["replayed"], &answer["producer_id"]);
+        ensure!(*replayed == more, "replayed {replayed} of {more}: {answer}");
+        ensure!(
+            *writer == answers[0]["producer_id"],
+            "another writer: {answers:?}"
+        );
+    }
     lab.step(format!(
-        "replayed three times: {}, {}, {}",
-        answers[0], answers[1], answers[2]
+        "replayed, and asked for twice more: {}",
+        answers[2]
     ));
     table.fill(lab, "table after", PATH_A_TOPIC).await?;
     let (suffix, all) = table.count(SUFFIX, SUFFIX + more)?;
@@ -205,11 +213,17 @@ async fn salvaged(lab: &Lab, base: u64, more: u64) -> Result<Value> {
     Ok(last["items"][0].clone())
 }
 
+/// Asks for the replay until it is done, and returns the last answer.
 async fn replay(lab: &Lab, id: &str) -> Result<Value> {
     let path = format!("/api/v1/salvage/{id}/replay");
-    lab.admin
-        .send("POST", &path, &json!({ "topic": PATH_A_TOPIC }))
-        .await
+    let mut last = Value::Null;
+    lab.until("the replay is done", async || {
+        last = lab.admin.send("POST", &path, &json!({})).await?;
+        Ok(last["state"] == "done")
+    })
+    .await
+    .with_context(|| format!("the replay is {last}"))?;
+    Ok(last)
 }
 
 /// What a consumer makes of a topic: a table of transfers in SQLite, by Python's own module.
