@@ -192,7 +192,7 @@ async fn kill(lab: &Lab) -> Result<Phases> {
         let Some(led) = leads_since(lab, wall)? else {
             return Ok(false);
         };
-        acknowledged = first_acknowledged(lab, at + led - wall);
+        acknowledged = first_acknowledged(lab, "stream", at + led - wall);
         Ok(acknowledged.is_some())
     })
     .await?;
@@ -269,16 +269,17 @@ fn said(
     Ok(first)
 }
 
-/// When the first acknowledgement came, after `since` in the history's time.
-fn first_acknowledged(lab: &Lab, since: f64) -> Option<f64> {
-    lab.history
-        .last(4_000)
-        .into_iter()
-        .find_map(|entry| match entry.event {
+/// When a stream's first acknowledgement came, after `since` in the history's time.
+fn first_acknowledged(lab: &Lab, stream: &str, since: f64) -> Option<f64> {
+    let entries = lab.history.last(10_000).into_iter();
+    entries
+        .filter(|entry| entry.at >= since)
+        .find_map(|entry| match &entry.event {
             Event::Wrote {
+                stream: of,
                 outcome: Outcome::Acked,
                 ..
-            } if entry.at >= since => Some(entry.at),
+            } if &**of == stream => Some(entry.at),
             _ => None,
         })
 }
@@ -298,8 +299,14 @@ async fn freeze(lab: &Lab, round: u64) -> Result<Freeze> {
     let fresh = Stream::numbers("fresh", TOPIC, other, other + 1);
     lab.write(fresh).end().await?;
     let acknowledged = lab.history.now() - at;
-    lab.flow(&in_flight, 1).await?;
-    let waited = lab.history.now() - at;
+    let mut waited = None;
+    lab.until("the client in flight goes on", async || {
+        waited = leads_since(lab, wall)?
+            .and_then(|led| first_acknowledged(lab, "in flight", at + led - wall));
+        Ok(waited.is_some())
+    })
+    .await?;
+    let waited = waited.context("it went on")? - at;
     let fresh = phases(lab, leader, wall, acknowledged)?;
     lab.faults.resume(Process::Broker(leader))?;
     lab.whole().await?;

@@ -48,7 +48,9 @@ struct Answer {
 
 /// The connection to one broker.
 enum Line {
-    Connecting,
+    Connecting {
+        since: Instant,
+    },
     Open(Link),
     /// Not before then.
     Broken {
@@ -105,7 +107,7 @@ impl Sender {
     async fn act(&mut self) -> Instant {
         self.lines.retain(|_, line| match line {
             Line::Open(link) => !link.is_closed(),
-            Line::Connecting => true,
+            Line::Connecting { .. } => true,
             Line::Broken { until } => *until > Instant::now(),
         });
         let now = self.shared.clock.now().monotonic;
@@ -133,11 +135,19 @@ impl Sender {
             .shared
             .clock
             .instant(now + self.shared.config.client.metadata_max_age);
+        let mut waiting_since = oldest.map(|since| self.shared.clock.instant(since));
         for broker in drained.connect {
             match self.lines.get(&broker) {
-                None => self.connect(broker),
+                None => {
+                    self.connect(broker);
+                    waiting_since = waiting_since.or(Some(Instant::now()));
+                }
                 Some(Line::Broken { until }) => wake_at = wake_at.min(*until),
-                Some(Line::Connecting | Line::Open(_)) => {}
+                // The kernel of a stopped process still takes connections: nobody answers on them.
+                Some(Line::Connecting { since }) => {
+                    waiting_since = Some(waiting_since.map_or(*since, |other| other.min(*since)));
+                }
+                Some(Line::Open(_)) => {}
             }
         }
         if drained.needs_identity && !self.identity_asked {
@@ -146,7 +156,7 @@ impl Sender {
                 false => wake_at = wake_at.min(self.next_identity),
             }
         }
-        let stalled_at = oldest.map(|since| self.shared.clock.instant(since + STALLED));
+        let stalled_at = waiting_since.map(|since| since + STALLED);
         let stalled = stalled_at.is_some_and(|at| at <= Instant::now());
         let wanted =
             drained.needs_metadata || self.ask_again || stalled || self.shared.cluster.is_stale();
@@ -183,7 +193,8 @@ impl Sender {
     }
 
     fn connect(&mut self, broker: i32) {
-        self.lines.insert(broker, Line::Connecting);
+        let since = Instant::now();
+        self.lines.insert(broker, Line::Connecting { since });
         let cluster = self.shared.cluster.clone();
         let deadline = Instant::now() + self.shared.config.client.connection_setup_timeout;
         self.waits.push(Box::pin(async move {
