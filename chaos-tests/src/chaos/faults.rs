@@ -54,7 +54,7 @@ impl Faults {
         self.network.is_some()
     }
 
-    fn note(&self, fault: &str, target: impl ToString, begins: bool) {
+    fn note(&self, fault: &str, target: &dyn std::fmt::Display, begins: bool) {
         self.history.note(Event::Fault {
             fault: fault.to_owned(),
             target: target.to_string(),
@@ -67,7 +67,7 @@ impl Faults {
     /// # Errors
     /// When it does not run.
     pub fn kill(&self, process: Process) -> Result<()> {
-        self.note("down", process, true);
+        self.note("down", &process, true);
         blocking(|| self.cluster.kill(process))
     }
 
@@ -77,7 +77,7 @@ impl Faults {
     /// When one does not run.
     pub fn kill_all(&self, processes: &[Process]) -> Result<()> {
         for process in processes {
-            self.note("down", process, true);
+            self.note("down", &process, true);
         }
         blocking(|| {
             std::thread::scope(|scope| {
@@ -97,7 +97,7 @@ impl Faults {
     /// # Errors
     /// When it does not end.
     pub fn stop(&self, process: Process) -> Result<()> {
-        self.note("down", process, true);
+        self.note("down", &process, true);
         blocking(|| self.cluster.stop(process))
     }
 
@@ -107,7 +107,7 @@ impl Faults {
     /// When it does not come up.
     pub fn start(&self, process: Process) -> Result<()> {
         let started = blocking(|| self.cluster.start(process));
-        self.note("down", process, false);
+        self.note("down", &process, false);
         started
     }
 
@@ -116,7 +116,7 @@ impl Faults {
     /// # Errors
     /// When it does not run.
     pub fn pause(&self, process: Process) -> Result<()> {
-        self.note("paused", process, true);
+        self.note("paused", &process, true);
         blocking(|| self.cluster.pause(process))
     }
 
@@ -126,7 +126,7 @@ impl Faults {
     /// When it does not run.
     pub fn resume(&self, process: Process) -> Result<()> {
         let resumed = blocking(|| self.cluster.resume(process));
-        self.note("paused", process, false);
+        self.note("paused", &process, false);
         resumed
     }
 
@@ -135,7 +135,7 @@ impl Faults {
     /// # Errors
     /// When the nodes are not hosts.
     pub fn cut(&self, from: i32, to: i32) -> Result<()> {
-        self.note("cut", format!("{from} → {to}"), true);
+        self.note("cut", &format!("{from} → {to}"), true);
         self.hosts()?.cut(from, to)
     }
 
@@ -144,7 +144,7 @@ impl Faults {
     /// # Errors
     /// When the nodes are not hosts.
     pub fn mend(&self, from: i32, to: i32) -> Result<()> {
-        self.note("cut", format!("{from} → {to}"), false);
+        self.note("cut", &format!("{from} → {to}"), false);
         self.hosts()?.mend(from, to)
     }
 
@@ -189,8 +189,8 @@ impl Faults {
     /// # Errors
     /// When it still runs.
     pub fn wipe(&self, broker: i32) -> Result<()> {
-        self.note("wiped", Process::Broker(broker), true);
-        self.note("wiped", Process::Broker(broker), false);
+        self.note("wiped", &Process::Broker(broker), true);
+        self.note("wiped", &Process::Broker(broker), false);
         let laboratory = self.laboratory(Process::Broker(broker));
         if laboratory.is_dir() {
             fs::remove_dir_all(&laboratory)?;
@@ -205,7 +205,7 @@ impl Faults {
     /// When the programs are not those of the chaos build.
     pub fn cut_power(&self, processes: &[Process], seed: u64) -> Result<PowerCut> {
         for process in processes {
-            self.note("no power", process, true);
+            self.note("no power", &process, true);
         }
         self.kill_all(processes)?;
         let homes = processes
@@ -221,7 +221,7 @@ impl Faults {
             all.torn += cut.torn;
         }
         for process in processes {
-            self.note("no power", process, false);
+            self.note("no power", &process, false);
         }
         Ok(all)
     }
@@ -234,11 +234,11 @@ impl Faults {
         let name = format!("disk: {}", lines.trim());
         let file = self.laboratory(process).join("faults");
         if lines.is_empty() {
-            self.note("disk", process, false);
+            self.note("disk", &process, false);
         } else {
-            self.note(&name, process, true);
-            self.note(&name, process, false);
-            self.note("disk", process, true);
+            self.note(&name, &process, true);
+            self.note(&name, &process, false);
+            self.note("disk", &process, true);
         }
         // A reader sees the old text or the new one.
         let temporary = file.with_extension("tmp");
@@ -251,7 +251,7 @@ impl Faults {
     /// # Errors
     /// When the file cannot be written.
     pub fn clock(&self, process: Process, millis: i64) -> Result<()> {
-        self.note("clock", process, millis != 0);
+        self.note("clock", &process, millis != 0);
         let file = self.laboratory(process).join("clock-offset-ms");
         Ok(fs::write(file, millis.to_string())?)
     }

@@ -11,8 +11,11 @@ pub(super) const CHECKER: Checker = Checker {
     check,
 };
 
+/// A broker, its high watermark, and its batches.
+type Replica<'a> = (i32, i64, &'a [Batch]);
+
 fn check(run: &Run<'_>) -> Vec<String> {
-    let mut replicas: BTreeMap<(&str, i32), Vec<(i32, i64, &[Batch])>> = BTreeMap::new();
+    let mut replicas: BTreeMap<(&str, i32), Vec<Replica<'_>>> = BTreeMap::new();
     for entry in run.entries {
         if let Event::Replica {
             broker,
