@@ -241,7 +241,7 @@ status() {
     done
     for n in $(added); do
         if pid=$(running broker "$n"); then state=running; else pid=-; state=stopped; fi
-        printf '%-6s %-12s %-10s %-8s %s\n' - "broker $n" $state "$pid" "clients $HOST:$(client_port "$n"), http $(http_port "$n")"
+        printf '%-6s %-12s %-10s %-8s %s\n' - "broker $n" $state "$pid" "clients $(host "$n"):$(client_port "$n"), http $(http_port "$n")"
     done
     echo
     for n in "${NODES[@]}"; do

@@ -211,7 +211,8 @@ impl Admin {
     /// When it is refused.
     pub async fn create(&self, topic: &CreateTopic) -> Result<()> {
         let body = serde_json::to_vec(topic)?;
-        self.send(Method::POST, "/api/v1/topics", Some(body)).await?;
+        self.send(Method::POST, "/api/v1/topics", Some(body))
+            .await?;
         let name = &topic.name;
         let limit = Duration::from_secs(30);
         self.wait_until(limit, &format!("{name} is led"), async || {

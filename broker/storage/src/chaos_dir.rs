@@ -512,6 +512,22 @@ impl Dir for ChaosDir {
         )
     }
 
+    fn link(&self, name: &str, to: &Self, as_name: &str) -> io::Result<()> {
+        let Some(laboratory) = &self.laboratory else {
+            return self.real.link(name, &to.real, as_name);
+        };
+        let dir = to.node()?;
+        laboratory.change(
+            |_| {
+                Ok(Line::Created {
+                    dir,
+                    name: as_name.to_owned(),
+                })
+            },
+            || self.real.link(name, &to.real, as_name),
+        )
+    }
+
     fn sync(&self) -> io::Result<()> {
         let Some(laboratory) = &self.laboratory else {
             return self.real.sync();

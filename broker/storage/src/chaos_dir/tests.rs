@@ -116,6 +116,28 @@ fn a_directory_that_was_removed_or_renamed_without_a_sync_comes_back() {
 }
 
 #[test]
+fn a_second_name_is_durable_after_its_directory_is_synced() {
+    let place = Place::new();
+    let dir = place.dir();
+    let file = dir.create_file("f").unwrap();
+    file.write_at(b"here", 0).unwrap();
+    file.sync_data().unwrap();
+    dir.sync().unwrap();
+    let aside = dir.subdirectory("aside");
+    aside.create().unwrap();
+    aside.sync_parent().unwrap();
+    dir.link("f", &aside, "kept").unwrap();
+    aside.sync().unwrap();
+    dir.link("f", &aside, "forgotten").unwrap();
+    dir.remove("f").unwrap();
+    dir.sync().unwrap();
+    cut_power(&place.home(), 0, true).unwrap();
+    let names = aside.list().unwrap().into_iter();
+    assert_eq!(names.map(|entry| entry.name).collect::<Vec<_>>(), ["kept"]);
+    assert_eq!(aside.read_file("kept").unwrap().unwrap(), b"here");
+}
+
+#[test]
 fn a_file_replaced_atomically_is_the_old_or_the_new_one() {
     for seed in 0..40 {
         let place = Place::new();

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use kuorum_admin_api::ElectionType;
 
 use super::{HOSTS, Lab, NOTHING, QUICK, Scenario};
 use crate::chaos::workload::Stream;
@@ -257,10 +256,7 @@ async fn back_to_back(lab: &Lab) -> Result<()> {
         .partition_until(TOPIC, "all are in sync", |one| one.isr.len() == 3)
         .await?;
     let (a, c) = (found.replicas[0], found.replicas[2]);
-    lab.admin
-        .elect(ElectionType::Preferred, TOPIC, 0)
-        .await
-        .ok();
+    lab.admin.elect_preferred().await.ok();
     lab.partition_until(TOPIC, "the preferred replica leads", |one| {
         one.leader == Some(a)
     })
@@ -273,7 +269,7 @@ async fn back_to_back(lab: &Lab) -> Result<()> {
         lab.partition_until(TOPIC, "A is in sync", |one| one.isr.contains(&a))
             .await?;
         lab.until("A leads again", async || {
-            let answer = lab.admin.elect(ElectionType::Preferred, TOPIC, 0).await;
+            let answer = lab.admin.elect_preferred().await;
             let leader = lab.admin.partition(TOPIC, 0).await?.leader;
             answer.map(|_| leader == Some(a))
         })

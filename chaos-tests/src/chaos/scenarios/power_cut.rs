@@ -218,7 +218,7 @@ async fn replay(lab: &Lab, id: &str) -> Result<Value> {
     let path = format!("/api/v1/salvage/{id}/replay");
     let mut last = Value::Null;
     lab.until("the replay is done", async || {
-        last = lab.admin.send("POST", &path, &json!({})).await?;
+        last = lab.admin.post(&path, &json!({})).await?;
         Ok(last["state"] == "done")
     })
     .await
