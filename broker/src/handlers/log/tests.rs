@@ -626,6 +626,29 @@ async fn a_fetch_waits_for_what_comes() {
     assert_eq!(base_offsets(the_partition(&response)), [0]);
 }
 
+/// R34: whoever is parked when the leader changes is told so, and not kept until its deadline.
+#[tokio::test]
+async fn a_parked_fetch_looks_again_at_who_leads() {
+    let desk = Desk::with(&[Topic {
+        replicas: &[1, 2],
+        ..Topic::default()
+    }])
+    .await;
+    let cx = desk.client();
+    let mut request = fetch_request("orders", 0, 0);
+    request.max_wait_ms = 60_000;
+    let parked = tokio::spawn(async move { fetch(&cx, request, FETCH).await });
+    tokio::task::yield_now().await;
+    desk.learn(vec![leader_change("orders", Some(2), 1)]).await;
+    let response = tokio::time::timeout(Duration::from_secs(10), parked)
+        .await
+        .expect("long before its own deadline")
+        .expect("joined");
+    let partition = the_partition(&response);
+    assert_eq!(partition.error_code, ErrorCode::NotLeaderOrFollower.code());
+    assert_eq!(partition.current_leader.leader_id, 2);
+}
+
 #[tokio::test]
 async fn a_fetch_gives_up_at_its_deadline() {
     let desk = Desk::with(&[Topic::default()]).await;
