@@ -112,7 +112,7 @@ impl Moves {
         tell(format!(
             "killed broker 5 and controller {active} on the way"
         ));
-        // Writes go on, and so does the copying to the others; without 5 nothing comes to its end.
+        // Writes go on, and so does the copying to the others; what 5 had not copied yet cannot come to its end.
         let flowed = progress.acknowledged() + self.rate;
         self.until(admin, "writes are flowing", async || {
             Ok(progress.acknowledged() >= flowed)
@@ -120,8 +120,8 @@ impl Moves {
         .await?;
         let moving = admin.reassignments().await?;
         ensure!(
-            moving.items.len() == PARTITIONS as usize && moving.throttle == Some(SLOWLY),
-            "without broker 5 no partition has all its replicas: {moving:?}"
+            !moving.items.is_empty() && moving.throttle == Some(SLOWLY),
+            "everything had moved before broker 5 died: {moving:?}"
         );
         cluster.start(Process::Controller(active))?;
         cluster.start(Process::Broker(5))?;
