@@ -476,9 +476,10 @@ impl ReplicaManager {
                    reason = %corruption.reason, "a log is damaged below its flushed end; its leader will be asked for the records");
             intact = false;
         }
-        if log.end_offset() < found.known.high_watermark {
+        let high_watermark = recovery.high_watermark(found.known.high_watermark);
+        if log.end_offset() < high_watermark {
             error!(topic = %found.topic, partition = found.partition, end = log.end_offset().0,
-                   high_watermark = found.known.high_watermark.0, "a log ends before its high watermark");
+                   high_watermark = high_watermark.0, "a log ends before its high watermark");
             intact = false;
         }
         self.tools
@@ -490,7 +491,7 @@ impl ReplicaManager {
             found.partition,
             found.directory,
             log,
-            found.known.high_watermark,
+            high_watermark,
         );
         Some(intact)
     }

@@ -285,6 +285,43 @@ fn a_follower_whose_log_begins_beyond_its_leaders_end() {
     told(story);
 }
 
+/// A replica that was cut back below its checkpointed high watermark, caught up, and was killed before the next checkpoint
+/// has lost nothing: no number of SIGKILLs needs an unclean election.
+#[test]
+fn killed_between_a_cut_and_the_next_checkpoint() {
+    for seed in 1..=8 {
+        let mut story = Story::begin(pair(seed, &[telemetry(1, true)]));
+        assert!(story.produce(0, 10, SECOND).is_ok());
+        story.settle();
+        story.part(1, 2);
+        assert_eq!(story.produce(0, 40, MINUTE), Ok(Offset(10)));
+        story.wait(SECOND);
+        story.kill(1);
+        story.mend();
+        story.wait(3 * SECOND);
+        assert_eq!(story.leader(0), Some(2));
+        assert_eq!(story.produce(0, 5, SECOND), Ok(Offset(10)));
+        story.allow_unclean("telemetry-logs", false);
+        story.start(1);
+        for _ in 0..100 {
+            if story.decided(0).isr.len() < 2 {
+                story.wait(SECOND / 100);
+            }
+        }
+        assert_eq!(story.decided(0).isr.len(), 2, "seed {seed}");
+        story.kill(1);
+        story.kill(2);
+        story.wait(3 * SECOND);
+        let last = story.decided(0).isr[0].0;
+        story.start(last);
+        story.wait(3 * SECOND);
+        assert_eq!(story.leader(0), Some(last), "seed {seed}");
+        story.heal();
+        assert_eq!(story.log_ends(0), [(1, 15), (2, 15)]);
+        told(story);
+    }
+}
+
 /// R11: the leader of both partitions is told to shut down; it is let go soon, and back in sync only when it is back.
 #[test]
 fn a_leader_that_shuts_down_hands_over() {

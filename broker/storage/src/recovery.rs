@@ -51,6 +51,18 @@ pub struct Recovery {
     pub torn: Option<TornTail>,
     /// Set if data that had been claimed is damaged or missing.
     pub corruption: Option<Corruption>,
+    /// The log was cut back to here after its checkpoints were written: what they claim beyond is of a history that is no
+    /// more, and says nothing of what lies there now.
+    pub cut_back_to: Option<Offset>,
+}
+
+impl Recovery {
+    /// What is left of a checkpointed high watermark.
+    #[must_use]
+    pub fn high_watermark(&self, checkpointed: Offset) -> Offset {
+        self.cut_back_to
+            .map_or(checkpointed, |floor| floor.min(checkpointed))
+    }
 }
 
 /// What `Log::open` makes a log of.
@@ -218,7 +230,10 @@ impl<D: Dir> Recoverer<'_, D> {
             epochs: epochs.unwrap_or_default(),
             epochs_dirty: false,
             names_dirty: false,
-            recovery: Recovery::default(),
+            recovery: Recovery {
+                cut_back_to: floor,
+                ..Recovery::default()
+            },
         };
         let mut opened = recoverer.open(&entries, floor)?;
         opened.is_new = is_new;

@@ -236,17 +236,14 @@ impl World {
             let dir = node.disk.subdirectory(&directory_name(&plan, number));
             match Log::open(dir, log_config(&plan), known, now) {
                 Ok((log, recovery)) => {
-                    if lost
-                        || recovery.corruption.is_some()
-                        || log.end_offset() < checkpoint.high_watermark
-                    {
-                        process.not_intact.insert(number);
-                    }
                     let floor = if lost {
                         Offset::ZERO
                     } else {
-                        checkpoint.high_watermark
+                        recovery.high_watermark(checkpoint.high_watermark)
                     };
+                    if lost || recovery.corruption.is_some() || log.end_offset() < floor {
+                        process.not_intact.insert(number);
+                    }
                     let identity = places[&number].clone();
                     let partition = Partition::new(identity, log, terms(&plan, number), floor);
                     process.hosted.insert(number, Hosted::new(partition));

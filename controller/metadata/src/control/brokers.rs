@@ -207,7 +207,7 @@ pub fn heartbeat(
     };
     let cause = if request.want_shut_down {
         if broker.fenced {
-            reply.may_shut_down = true;
+            reply.may_shut_down = !is_counted_on(image, id);
         } else if !broker.in_controlled_shutdown {
             records.push(state_change(broker, None, Some(true)));
         } else if may_go(image, soft, id) {
@@ -239,15 +239,23 @@ pub fn heartbeat(
     })
 }
 
+/// Whether another leader has this broker in its ISR.
+fn is_counted_on(image: &MetadataImage, id: BrokerId) -> bool {
+    let mut partitions = image.partitions();
+    let counted_on = partitions.any(|(_, _, partition)| {
+        partition.leader.is_some_and(|leader| leader != id) && partition.isr.contains(&id)
+    });
+    counted_on && !mutation::off(Mutation::LetGoWhileCountedOn)
+}
+
 /// Whether a broker that is shutting down leads nothing, no leader counts on it, and every active broker has learnt that.
 /// A leader this controller has not heard from yet, as it has just taken office, still counts on it: its ISR is not
 /// changed over its head, and its writes would wait for one that is gone.
 fn may_go(image: &MetadataImage, soft: &mut Heartbeats, id: BrokerId) -> bool {
-    let is_needed = image.partitions().any(|(_, _, partition)| {
-        let counted_on = partition.leader.is_some() && partition.isr.contains(&id);
-        partition.leader == Some(id) || counted_on && !mutation::off(Mutation::LetGoWhileCountedOn)
-    });
-    if is_needed {
+    let leads = image
+        .partitions()
+        .any(|(_, _, partition)| partition.leader == Some(id));
+    if leads || is_counted_on(image, id) {
         return false;
     }
     let offset = soft.shutdown_offset(id, image.offset());
