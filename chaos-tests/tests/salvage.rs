@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kuorum_admin_api::{ReplayState, SalvageItem, SalvagePage, SalvageReplay};
 use kuorum_chaos_tests::admin::Admin;
@@ -12,6 +12,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 const SETTLE: Duration = Duration::from_secs(90);
+/// Between two rounds of asking every controller.
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 const TOPIC: &str = "telemetry-logs";
 
 /// Whichever controller answers.
@@ -22,6 +24,7 @@ struct Api {
 
 impl Api {
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+        let deadline = Instant::now() + SETTLE;
         loop {
             for controller in &self.controllers {
                 let url = format!("{controller}/api/v1{path}");
@@ -40,7 +43,11 @@ impl Api {
                     return (status, serde_json::from_str(&text).unwrap_or(Value::Null));
                 }
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(
+                Instant::now() < deadline,
+                "no controller answers {path} within {SETTLE:?}"
+            );
+            tokio::time::sleep(BETWEEN_TRIES).await;
         }
     }
 
@@ -52,7 +59,12 @@ impl Api {
     }
 
     async fn replay(&self, id: &str) -> SalvageReplay {
+        let deadline = Instant::now() + SETTLE;
         loop {
+            assert!(
+                Instant::now() < deadline,
+                "{id} is not replayed within {SETTLE:?}"
+            );
             let path = format!("/salvage/{id}/replay");
             let (status, body) = self.ask(Method::POST, &path, None).await;
             assert!(status.is_success(), "{body}");
