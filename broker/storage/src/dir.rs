@@ -8,6 +8,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+
 /// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
@@ -63,10 +66,7 @@ pub trait Dir: Clone + Send + Sync + Debug + 'static {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut bytes = vec![0; file.len()? as usize];
-        let read = file.read_full_at(&mut bytes, 0)?;
-        bytes.truncate(read);
-        Ok(Some(bytes))
+        Ok(Some(file.read_up_to(file.len()? as usize, 0)?))
     }
 }
 
@@ -102,6 +102,14 @@ pub trait DirFile: Send + Sync + Debug + 'static {
             }
         }
         Ok(done)
+    }
+
+    /// The `wanted` bytes from a position on, or those up to the end of the file.
+    fn read_up_to(&self, wanted: usize, at: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; wanted];
+        let read = self.read_full_at(&mut bytes, at)?;
+        bytes.truncate(read);
+        Ok(bytes)
     }
 }
 
@@ -267,6 +275,22 @@ impl DirFile for RealFile {
         rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, len)?;
         Ok(())
     }
+
+    /// Into memory that nobody has written zeros to before.
+    fn read_up_to(&self, wanted: usize, at: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(wanted);
+        while bytes.len() < wanted {
+            let position = at + bytes.len() as u64;
+            match rustix::io::pread(&self.file, spare_capacity(&mut bytes), position) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The memory may have room for more than was wanted.
+        bytes.truncate(wanted);
+        Ok(bytes)
+    }
 }
 
 impl<F: DirFile> DirFile for std::sync::Arc<F> {
@@ -292,6 +316,10 @@ impl<F: DirFile> DirFile for std::sync::Arc<F> {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         (**self).allocate(len)
+    }
+
+    fn read_up_to(&self, wanted: usize, at: u64) -> io::Result<Vec<u8>> {
+        (**self).read_up_to(wanted, at)
     }
 }
 

@@ -361,9 +361,7 @@ impl<D: Dir> Segment<D> {
             }
             wanted = first.size;
         }
-        let mut bytes = vec![0; wanted as usize];
-        let read = self.log.read_full_at(&mut bytes, first.position)?;
-        bytes.truncate(read);
+        let mut bytes = self.log.read_up_to(wanted as usize, first.position)?;
         let good = self.good_prefix(&bytes, first.position, until);
         if good == 0 {
             return Err(SegmentError::Corrupt(first.view().base_offset()));
@@ -377,9 +375,8 @@ impl<D: Dir> Segment<D> {
         if batch.position >= self.trusted_from {
             return Ok(true);
         }
-        let mut bytes = vec![0; batch.size.min(self.size - batch.position) as usize];
-        let read = self.log.read_full_at(&mut bytes, batch.position)?;
-        bytes.truncate(read);
+        let size = batch.size.min(self.size - batch.position) as usize;
+        let bytes = self.log.read_up_to(size, batch.position)?;
         Ok(BatchView::parse(&bytes).is_ok_and(|batch| batch.crc_is_valid()))
     }
 
@@ -501,8 +498,7 @@ impl<D: Dir> Segment<D> {
         matches: impl Fn(Timestamp, Offset) -> bool,
     ) -> Result<Option<(Timestamp, Offset)>, SegmentError> {
         let corrupt = || SegmentError::Corrupt(header.view().base_offset());
-        let mut bytes = vec![0; header.size as usize];
-        self.log.read_full_at(&mut bytes, header.position)?;
+        let bytes = self.log.read_up_to(header.size as usize, header.position)?;
         let batch = BatchView::parse(&bytes).map_err(|_| corrupt())?;
         if !batch.crc_is_valid() {
             return Err(corrupt());

@@ -129,8 +129,8 @@ impl FrameReader {
         Ok(Some(frame))
     }
 
-    /// Room grows with what has come, at most fourfold a step, so a lie about the length costs the liar, and a large frame
-    /// is moved only a few times while it grows.
+    /// Room grows with what has come, so a lie about the length costs the liar: what is reserved beyond it is never touched. A
+    /// step is sixteenfold at most, so a large frame is moved once or twice while it grows, and little of it.
     fn room_wanted(&self) -> usize {
         let missing = match self.announced() {
             Some(length) => {
@@ -138,7 +138,7 @@ impl FrameReader {
             }
             None => LENGTH_SIZE,
         };
-        missing.clamp(1, (3 * self.buffer.len()).max(FIRST_READ))
+        missing.clamp(1, (15 * self.buffer.len()).max(FIRST_READ))
     }
 }
 

@@ -22,6 +22,15 @@ fn conformance<D: Dir>(root: &D) {
     assert_eq!(&buf[..8], b"\0\0\0hello");
     assert_eq!(file.read_at(&mut buf, 8).unwrap(), 0, "the end");
     assert_eq!(file.read_at(&mut buf, 100).unwrap(), 0, "beyond the end");
+    for (wanted, at, there) in [
+        (8, 0, &b"\0\0\0hello"[..]),
+        (3, 4, b"ell"),
+        (100, 3, b"hello"),
+        (5, 8, b""),
+        (0, 3, b""),
+    ] {
+        assert_eq!(file.read_up_to(wanted, at).unwrap(), there, "from {at}");
+    }
     file.set_len(4).unwrap();
     file.allocate(6).unwrap();
     file.allocate(2).unwrap();
