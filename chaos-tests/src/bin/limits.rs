@@ -1,5 +1,6 @@
 //! What this machine can do at most, measured beside a benchmark in the same run, because a lone figure says nothing.
-//! Usage: `limits DIRECTORY`. Prints `name value unit`, a line each.
+//! Usage: `limits DIRECTORY NAME…`. Prints `name value unit`, a line each. The files stay until the caller removes the directory:
+//! memory that was given back a moment ago is cheaper to write to than what nobody has touched, and a log only grows into the latter.
 //!
 //! - `append-hop`: a stream sent over three loopback connections and appended to three files, all at once: what replicating it
 //!   three times costs at the very least.
@@ -16,55 +17,49 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 const CHUNK: usize = 1 << 20;
-const STREAM: u64 = 512 << 20;
+const STREAM: u64 = 256 << 20;
 const COPIES: usize = 3;
 /// Between two measurements of what one request costs at low load.
 const PACE: Duration = Duration::from_millis(20);
 const ROUNDS: u64 = 250;
 
 fn main() -> Result<()> {
-    let directory = std::env::args().nth(1).context("usage: limits DIRECTORY")?;
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments.next().context("usage: limits DIRECTORY NAME…")?;
     let directory = Path::new(&directory);
     std::fs::create_dir_all(directory)?;
-    let megabytes = (STREAM >> 20) as f64;
-    println!(
-        "append-hop {:.0} MiB/s",
-        megabytes / append_hop(directory)?.as_secs_f64()
-    );
-    println!(
-        "flushed-append {:.0} MiB/s",
-        megabytes / flushed_append(directory)?.as_secs_f64()
-    );
-    println!(
-        "fdatasync {:.3} ms",
-        fdatasync(directory)?.as_secs_f64() * 1e3
-    );
-    println!("round-trip {:.3} ms", round_trip()?.as_secs_f64() * 1e3);
+    let rate = |took: Duration| (STREAM >> 20) as f64 / took.as_secs_f64();
+    let millis = |took: Duration| took.as_secs_f64() * 1e3;
+    for name in arguments {
+        match &*name {
+            "append-hop" => println!("{name} {:.0} MiB/s", rate(append_hop(directory)?)),
+            "flushed-append" => println!("{name} {:.0} MiB/s", rate(flushed_append(directory)?)),
+            "fdatasync" => println!("{name} {:.3} ms", millis(fdatasync(directory)?)),
+            "round-trip" => println!("{name} {:.3} ms", millis(round_trip()?)),
+            _ => bail!("there is no limit called {name:?}"),
+        }
+    }
     Ok(())
 }
 
 /// A file whose space is already there, as a log preallocates it.
-fn scratch(directory: &Path, name: &str) -> Result<File> {
-    let path = directory.join(name);
+fn scratch(directory: &Path, name: &str, size: u64) -> Result<File> {
     let file = OpenOptions::new()
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .write(true)
-        .read(true)
-        .open(&path)?;
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, STREAM)?;
+        .open(directory.join(name))?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size)?;
     file.sync_all()?;
-    std::fs::remove_file(&path)?; // the space goes with the last handle
     Ok(file)
 }
 
 fn append_hop(directory: &Path) -> Result<Duration> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
-    let files = (0..COPIES).map(|i| scratch(directory, &format!("hop-{i}")));
+    let files = (0..COPIES).map(|i| scratch(directory, &format!("hop-{i}"), STREAM));
     let files = files.collect::<Result<Vec<_>>>()?;
     let start = Instant::now();
     thread::scope(|scope| -> Result<()> {
@@ -99,7 +94,7 @@ fn append(mut stream: TcpStream, file: &File) -> Result<()> {
 }
 
 fn flushed_append(directory: &Path) -> Result<Duration> {
-    let files = (0..COPIES).map(|i| scratch(directory, &format!("flushed-{i}")));
+    let files = (0..COPIES).map(|i| scratch(directory, &format!("flushed-{i}"), STREAM));
     let files = files.collect::<Result<Vec<_>>>()?;
     let start = Instant::now();
     thread::scope(|scope| -> Result<()> {
@@ -123,8 +118,8 @@ fn flushed_append(directory: &Path) -> Result<Duration> {
 }
 
 fn fdatasync(directory: &Path) -> Result<Duration> {
-    let file = scratch(directory, "sync")?;
     let chunk = [7; 4096];
+    let file = scratch(directory, "sync", ROUNDS * chunk.len() as u64)?;
     let mut times = Vec::new();
     for i in 0..ROUNDS {
         thread::sleep(PACE);
