@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
+use kuorum_metadata::config_def::INTERNAL;
 use kuorum_metadata::control::heartbeats::{SessionId, Timings};
 use kuorum_metadata::control::tick::Ticked;
 use kuorum_metadata::control::{
@@ -23,7 +24,7 @@ use kuorum_metadata::rpc::{
 use kuorum_metadata::{MetadataDelta, MetadataImage, MetadataRecord, RecordBatch};
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{
-    BrokerId, ControllerEpoch, Monotonic, Now, PartitionIndex, Timestamp, TopicId,
+    BrokerEpoch, BrokerId, ControllerEpoch, Monotonic, Now, PartitionIndex, Timestamp, TopicId,
 };
 use kuorum_transport::Clock;
 use parking_lot::Mutex;
@@ -477,6 +478,28 @@ impl Active {
                 act(desk, self.inner.clock.now());
             }
         }
+    }
+
+    /// The brokers that have not come to this controller since it took office, and where they listen for each other.
+    pub(crate) fn missing(&self) -> Vec<(BrokerId, BrokerEpoch, String)> {
+        let mut missing = Vec::new();
+        self.with_desk(|desk, now| {
+            let listener = |id| {
+                let listeners = &desk.ahead.broker(id)?.listeners;
+                listeners.iter().find(|one| one.name == INTERNAL)
+            };
+            for (id, epoch) in desk.heartbeats.missing(&desk.ahead, now) {
+                if let Some(listener) = listener(id) {
+                    missing.push((id, epoch, format!("{}:{}", listener.host, listener.port)));
+                }
+            }
+        });
+        missing
+    }
+
+    /// Nobody listens at a missing broker's address.
+    pub(crate) fn refused(&self, broker: BrokerId, epoch: BrokerEpoch) {
+        self.with_desk(|desk, now| desk.heartbeats.refused(broker, epoch, now));
     }
 
     /// Answers a broker that introduces itself.

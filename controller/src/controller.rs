@@ -17,6 +17,7 @@ use crate::events;
 use crate::fleet::Fleet;
 use crate::http;
 use crate::identity::{self, Home, IdentityError};
+use crate::probe;
 use crate::quorum::{Failure, Quorum, QuorumConfig, http_client};
 use crate::replay::Replays;
 use crate::rpc::{self, Rpc};
@@ -143,14 +144,16 @@ impl Controller {
         tasks.spawn(active.clone().run());
         let founder = quorum.clone();
         tasks.spawn(async move { founder.found(voters).await });
-        let (ticking, looking, stopped) = (
+        let (ticking, probing, looking, stopped) = (
             ticker::run(active.clone(), clock.clone(), rebalance),
+            probe::run(active.clone(), clock.clone()),
             ticker::look_around(active.clone(), quorum.clone(), fleet, clock),
             going_down.clone(),
         );
         tasks.spawn(async move {
             tokio::select! {
                 () = ticking => {}
+                () = probing => {}
                 () = looking => {}
                 () = stopped.cancelled() => {}
             }

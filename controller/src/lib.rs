@@ -4,6 +4,7 @@
 pub mod controller;
 pub mod identity;
 
+mod probe;
 pub mod quorum;
 
 pub mod active;

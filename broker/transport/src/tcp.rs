@@ -13,22 +13,29 @@ pub async fn listen(address: &str) -> io::Result<TcpListener> {
 }
 
 /// Opens a connection to `host:port`, trying each address the name has, IPv4 first: `localhost` is often served only there.
-/// Small requests are not held back for company (TCP_NODELAY).
+/// Small requests are not held back for company (TCP_NODELAY). "Connection refused" is told only if each of them refused.
 pub async fn connect(address: &str) -> io::Result<TcpStream> {
     let mut candidates: Vec<SocketAddr> = lookup_host(address).await?.collect();
     candidates.sort_by_key(SocketAddr::is_ipv6);
-    let mut last_error = io::Error::new(
-        io::ErrorKind::NotFound,
-        format!("{address} names no address"),
-    );
+    let mut failed: Option<io::Error> = None;
     for candidate in candidates {
         match TcpStream::connect(candidate).await {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
-            Err(error) => last_error = error,
+            Err(error) => {
+                let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+                if failed.as_ref().is_none_or(refused) {
+                    failed = Some(error);
+                }
+            }
         }
     }
-    Err(last_error)
+    Err(failed.unwrap_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("{address} names no address"),
+        )
+    }))
 }

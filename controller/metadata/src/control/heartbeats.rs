@@ -1,6 +1,7 @@
 //! Who has been heard from: the soft state of the active controller.
 //! Law: nothing here is recorded. A controller that takes office begins with a full session for every unfenced broker,
-//! so that a change of controllers fences nobody, and a broker that died with its controller is still noticed.
+//! so that a change of controllers fences nobody, and a broker that died with its controller is still noticed: soon
+//! if its host says so, else when that session is over.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,6 +69,8 @@ enum Stream {
     },
     /// It ended without a goodbye.
     Broken { at: Monotonic },
+    /// None was opened here, and its own address refuses connections: its process is gone.
+    Refused { at: Monotonic },
     /// It ended after a goodbye: only the session timeout fences, but nobody holds the broker's id any more.
     Left,
 }
@@ -79,6 +82,8 @@ pub enum Silence {
     SessionExpired,
     /// Its session stream broke and was not reopened within `broker.disconnect.grace.ms`.
     Disconnected,
+    /// Not heard from by this controller, and its address has refused connections for `broker.disconnect.grace.ms`.
+    Refused,
 }
 
 impl Silence {
@@ -87,6 +92,7 @@ impl Silence {
         match self {
             Self::SessionExpired => "broker fenced: session expired",
             Self::Disconnected => "broker fenced: session stream broken",
+            Self::Refused => "broker fenced: its address refuses connections",
         }
     }
 }
@@ -104,12 +110,19 @@ impl Contact {
     }
 
     fn deadline(&self, timings: &Timings) -> (Monotonic, Silence) {
-        let expires = self.last_heard + timings.session_timeout;
-        match self.stream {
-            Stream::Broken { at } if at + timings.disconnect_grace <= expires => {
-                (at + timings.disconnect_grace, Silence::Disconnected)
-            }
-            _ => (expires, Silence::SessionExpired),
+        let expired = (
+            self.last_heard + timings.session_timeout,
+            Silence::SessionExpired,
+        );
+        let sooner = match self.stream {
+            Stream::Broken { at } => (at + timings.disconnect_grace, Silence::Disconnected),
+            Stream::Refused { at } => (at + timings.disconnect_grace, Silence::Refused),
+            Stream::None | Stream::Open { .. } | Stream::Left => return expired,
+        };
+        if sooner.0 <= expired.0 {
+            sooner
+        } else {
+            expired
         }
     }
 }
@@ -180,6 +193,33 @@ impl Heartbeats {
             } else {
                 Stream::Broken { at: now.monotonic }
             };
+        }
+    }
+
+    /// The unfenced brokers, and their incarnations, that have not come to this controller although they had
+    /// `broker.disconnect.grace.ms` to do so. Whoever died together with the controller before is among them; so is who is
+    /// slow. To be asked of their hosts: does anybody listen there?
+    pub fn missing(&self, image: &MetadataImage, now: Now) -> Vec<(BrokerId, BrokerEpoch)> {
+        self.deadlines(image)
+            .filter_map(|(id, _, _)| Some((id, self.brokers.get(&id)?)))
+            .filter(|(_, contact)| {
+                !contact.heard
+                    && contact.stream == Stream::None
+                    && contact.last_heard + self.timings.disconnect_grace <= now.monotonic
+            })
+            .map(|(id, contact)| (id, contact.epoch))
+            .collect()
+    }
+
+    /// The host of a missing broker answers that nobody listens at the broker's address. Its first sign of life makes this
+    /// forgotten.
+    pub fn refused(&mut self, broker: BrokerId, epoch: BrokerEpoch, now: Now) {
+        if let Some(contact) = self.brokers.get_mut(&broker)
+            && contact.epoch == epoch
+            && !contact.heard
+            && contact.stream == Stream::None
+        {
+            contact.stream = Stream::Refused { at: now.monotonic };
         }
     }
 
@@ -297,6 +337,9 @@ impl Heartbeats {
         }
         contact.last_heard = contact.last_heard.max(now.monotonic);
         contact.heard = true;
+        if matches!(contact.stream, Stream::Refused { .. }) {
+            contact.stream = Stream::None;
+        }
         Some(contact)
     }
 }

@@ -564,6 +564,57 @@ fn a_new_controller_fences_nobody_and_still_notices_a_death() {
 }
 
 #[test]
+fn who_died_with_the_controller_is_fenced_as_soon_as_its_host_says_so() {
+    let (one, two) = (BrokerId(1), BrokerId(2));
+    let missing = |world: &World| -> Vec<BrokerId> {
+        let missing = world.soft.missing(&world.image, world.now);
+        missing.into_iter().map(|(id, _)| id).collect()
+    };
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    world.new_controller(2, &BTreeMap::new());
+    world.beat(3);
+    assert_eq!(missing(&world), [], "they have had no time to come");
+    world.pass(GRACE);
+    assert_eq!(missing(&world), [one, two]);
+
+    // Nobody listens at 1 and 2; but 2 comes all the same: it was restarted, or something stood in the way.
+    for broker in [one, two] {
+        let epoch = world.image.broker(broker).unwrap().epoch;
+        world.soft.refused(broker, epoch, world.now);
+    }
+    assert_eq!(missing(&world), [], "asked once is enough");
+    world.pass(GRACE - 1);
+    world.beat(2);
+    assert_eq!(world.tick(), []);
+    world.pass(1);
+    assert_eq!(world.tick(), [Ticked::Fenced(one, Silence::Refused)]);
+    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2,3");
+    world.pass(SESSION - 2);
+    world.beat(3);
+    assert_eq!(world.tick(), [], "2 has a session like everybody");
+    assert_eq!(missing(&world), []);
+}
+
+#[test]
+fn a_refusal_says_nothing_about_who_was_heard_from_or_about_its_successor() {
+    let mut world = World::with_brokers(2);
+    world.new_controller(2, &BTreeMap::new());
+    let epoch = world.image.broker(BrokerId(1)).unwrap().epoch;
+    // The look was under way when broker 1 came.
+    world.pass(GRACE);
+    world.beat(1);
+    world.soft.refused(BrokerId(1), epoch, world.now);
+    // The look was under way when broker 2 came back as another incarnation.
+    let before = world.image.broker(BrokerId(2)).unwrap().epoch;
+    let again = world.request(2);
+    world.register(&again).unwrap();
+    world.soft.refused(BrokerId(2), before, world.now);
+    world.pass(GRACE);
+    assert_eq!(world.tick(), []);
+}
+
+#[test]
 fn one_broker_is_fenced_per_decision_the_longest_silent_first() {
     let mut world = World::with_brokers(2);
     world.pass(1);
