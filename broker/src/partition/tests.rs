@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::record::{BatchBuilder, Codec};
-use kuorum_protocol::{ProducerEpoch, ProducerId, Sequence};
-use kuorum_replication::{IsrProposal, Standing};
+use kuorum_protocol::{BrokerEpoch, ProducerEpoch, ProducerId, Sequence};
+use kuorum_replication::acks::Acks;
+use kuorum_replication::follower::FetchFailure;
+use kuorum_replication::{Durability, FollowerStep, IsrProposal, Standing};
 use kuorum_storage::salvage::Aside;
 use kuorum_storage::{Known, SimDir};
 
