@@ -23,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 pub use hosted::Hosted;
-pub use news::assignment;
 pub use opening::Opened;
 
 use crate::alter_partition::IsrProposals;

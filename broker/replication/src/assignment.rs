@@ -49,9 +49,14 @@ impl Assignment {
                 .iter()
                 .filter_map(|id| image.broker(*id))
                 .map(|broker| {
+                    // A replica whose directory is offline does not come back by itself: the high watermark must not
+                    // wait for it as for one that is about to join.
+                    let has_a_disk = partition
+                        .directory(broker.id)
+                        .is_none_or(|directory| broker.directories.contains(&directory));
                     let standing = Standing {
                         broker_epoch: broker.epoch,
-                        may_join: !broker.fenced && !broker.in_controlled_shutdown,
+                        may_join: broker.is_active() && has_a_disk,
                     };
                     (broker.id, standing)
                 })
@@ -74,7 +79,7 @@ impl Assignment {
 pub struct Standing {
     /// The incarnation that is registered.
     pub broker_epoch: BrokerEpoch,
-    /// Neither fenced nor in its controlled shutdown (KIP-841).
+    /// Neither fenced nor in its controlled shutdown (KIP-841), and the replica's directory is online.
     pub may_join: bool,
 }
 

@@ -5,11 +5,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kuorum_metadata::record::{ConfigResource, LeaderRecoveryState};
+use kuorum_metadata::record::ConfigResource;
 use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
 use kuorum_protocol::{DirectoryId, Offset};
 use kuorum_replication::Assignment;
-use kuorum_replication::assignment::Standing;
 use kuorum_storage::{LogError, PutAside, StorageFailure};
 use tracing::{error, info, warn};
 
@@ -163,7 +162,7 @@ impl ReplicaManager {
     /// Tells a replica what the image says of it.
     fn assign(&self, hosted: &Arc<Hosted>, image: &MetadataImage, partition: &PartitionImage) {
         hosted.note_throttle(image, partition, self.me);
-        let assignment = assignment(image, partition);
+        let assignment = Assignment::of(image, partition);
         let now = self.tools.clock.now();
         let (before, after) = hosted.with(|replica, effects| {
             let before = (replica.is_leader(), replica.leader_hint());
@@ -333,39 +332,5 @@ fn known_assignment(hosted: &Arc<Hosted>) -> Assignment {
     Assignment {
         leader_epoch: hint.leader_epoch,
         ..Assignment::default()
-    }
-}
-
-/// A partition as replication needs it: what was agreed, and how the brokers of its replicas stand.
-pub fn assignment(image: &MetadataImage, partition: &PartitionImage) -> Assignment {
-    Assignment {
-        leader: partition.leader,
-        leader_epoch: partition.leader_epoch,
-        partition_epoch: partition.partition_epoch,
-        replicas: partition.replicas.clone(),
-        removing: partition.removing_replicas.iter().copied().collect(),
-        isr: partition.isr.iter().copied().collect(),
-        elr: partition.elr.iter().copied().collect(),
-        recovering: partition.leader_recovery_state == LeaderRecoveryState::Recovering,
-        last_unclean_epoch: partition.last_unclean_epoch,
-        standing: partition
-            .replicas
-            .iter()
-            .filter_map(|id| {
-                let broker = image.broker(*id)?;
-                // A replica whose directory is offline does not come back by itself: the high watermark must not wait
-                // for it as for one that is about to join.
-                let has_a_disk = partition
-                    .directory(*id)
-                    .is_none_or(|directory| broker.directories.contains(&directory));
-                Some((
-                    *id,
-                    Standing {
-                        broker_epoch: broker.epoch,
-                        may_join: broker.is_active() && has_a_disk,
-                    },
-                ))
-            })
-            .collect(),
     }
 }
