@@ -8,14 +8,11 @@ use bytes::Bytes;
 use kuorum_metadata::config_def::{self, parse_properties};
 use kuorum_metadata::image::MetadataImage;
 use kuorum_metadata::record::{
-    ConfigResource, LeaderRecoveryState, Listener, MetadataRecord, PartitionRecord, RegisterBroker,
+    ConfigResource, Listener, MetadataRecord, PartitionRecord, RegisterBroker,
 };
 use kuorum_protocol::record::Codec;
 use kuorum_protocol::record::writer::BatchBuilder;
-use kuorum_protocol::{
-    BrokerEpoch, BrokerId, DirectoryId, IncarnationId, LeaderEpoch, PartitionEpoch, Timestamp,
-    TopicId,
-};
+use kuorum_protocol::{BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Timestamp, TopicId};
 use kuorum_storage::{Flusher, LogDirs, RealDir};
 use kuorum_transport::Clock;
 use parking_lot::Mutex;
@@ -252,23 +249,7 @@ fn records_of(topic: &Topic<'_>) -> Vec<MetadataRecord> {
             }),
     );
     records.extend((0..topic.partitions).map(|partition| {
-        MetadataRecord::Partition(PartitionRecord {
-            topic_id,
-            partition,
-            directories: vec![DirectoryId::ZERO; replicas.len()],
-            isr: replicas.clone(),
-            leader: replicas.first().copied(),
-            replicas: replicas.clone(),
-            leader_epoch: LeaderEpoch(0),
-            partition_epoch: PartitionEpoch(0),
-            leader_recovery_state: LeaderRecoveryState::Recovered,
-            elr: Vec::new(),
-            last_known_elr: Vec::new(),
-            last_unclean_epoch: None,
-            adding_replicas: Vec::new(),
-            removing_replicas: Vec::new(),
-            original_replicas: Vec::new(),
-        })
+        MetadataRecord::Partition(PartitionRecord::of(topic_id, partition, replicas.clone()))
     }));
     records
 }

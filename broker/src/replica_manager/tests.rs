@@ -1,15 +1,13 @@
 //! Stories of a broker's replicas, and what it tells of them.
 
 use kuorum_metadata::MetadataImage;
-use kuorum_metadata::record::{
-    BrokerEventKind, LeaderRecoveryState, MetadataRecord, PartitionRecord, RegisterBroker,
-};
+use kuorum_metadata::record::{BrokerEventKind, MetadataRecord, PartitionRecord, RegisterBroker};
 use kuorum_protocol::{
     BrokerId, DirectoryId, IncarnationId, LeaderEpoch, Offset, PartitionEpoch, TopicId,
 };
+use kuorum_replication::Assignment;
 use uuid::Uuid;
 
-use super::assignment;
 use super::hosted::event_of;
 use super::parallel::in_parallel;
 use crate::partition::Truncation;
@@ -191,21 +189,9 @@ fn who_may_join_an_isr() {
     for (name, record, may_join) in rows {
         let mut image = MetadataImage::default();
         let partition = MetadataRecord::Partition(PartitionRecord {
-            topic_id,
-            partition: 0,
-            replicas: vec![BrokerId(1), BrokerId(2)],
             directories: vec![DirectoryId::ZERO, directory(7)],
             isr: vec![BrokerId(1)],
-            leader: Some(BrokerId(1)),
-            leader_epoch: LeaderEpoch(0),
-            partition_epoch: PartitionEpoch(0),
-            leader_recovery_state: LeaderRecoveryState::Recovered,
-            elr: Vec::new(),
-            last_known_elr: Vec::new(),
-            last_unclean_epoch: None,
-            adding_replicas: Vec::new(),
-            removing_replicas: Vec::new(),
-            original_replicas: Vec::new(),
+            ..PartitionRecord::of(topic_id, 0, vec![BrokerId(1), BrokerId(2)])
         });
         let topic = MetadataRecord::Topic {
             name: "t".to_owned(),
@@ -213,7 +199,7 @@ fn who_may_join_an_isr() {
         };
         image.apply_records(4, &[record, topic, partition]);
         let partition = image.partition(topic_id, 0).expect("it was made");
-        let standing = assignment(&image, partition).standing;
+        let standing = Assignment::of(&image, partition).standing;
         let of_two = standing.get(&BrokerId(2)).map(|standing| standing.may_join);
         assert_eq!(of_two, may_join, "{name}");
     }

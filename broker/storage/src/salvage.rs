@@ -268,16 +268,7 @@ fn try_set_aside<D: Dir>(
     into: &D,
     bounds: Bounds<'_>,
 ) -> io::Result<Aside> {
-    let all: Vec<Began> = source
-        .epochs
-        .entries()
-        .iter()
-        .map(|entry| Began {
-            epoch: entry.epoch,
-            start_offset: entry.start,
-        })
-        .collect();
-    let epochs = epochs_of(&all, source.first, source.end);
+    let epochs = epochs_of(&began(source.epochs), source.first, source.end);
     for item in of_partition(into, cause.topic_id, cause.partition)? {
         if item.covers(source.first, source.end, &epochs) {
             return Ok(Aside::KeptBefore(item));
@@ -435,6 +426,17 @@ fn damaged_at(offset: Offset) -> io::Error {
     )
 }
 
+/// The epochs of a log, as items tell them.
+fn began(epochs: &LeaderEpochs) -> Vec<Began> {
+    let entries = epochs.entries().iter();
+    entries
+        .map(|entry| Began {
+            epoch: entry.epoch,
+            start_offset: entry.start,
+        })
+        .collect()
+}
+
 /// The epochs of the records in `[first, end)`.
 fn epochs_of(all: &[Began], first: Offset, end: Offset) -> Vec<Began> {
     let mut within: Vec<Began> = Vec::new();
@@ -555,18 +557,10 @@ pub fn forget_uncut<D: Dir>(
 ) -> io::Result<Vec<Item>> {
     let mut forgotten = Vec::new();
     for item in of_partition(dir, topic_id, partition)? {
-        let all: Vec<Began> = log
-            .leader_epochs()
-            .entries()
-            .iter()
-            .map(|entry| Began {
-                epoch: entry.epoch,
-                start_offset: entry.start,
-            })
-            .collect();
+        let epochs = began(log.leader_epochs());
         let stands = log.start_offset() <= item.first_offset
             && log.end_offset() >= item.end_offset
-            && epochs_of(&all, item.first_offset, item.end_offset) == item.epochs;
+            && epochs_of(&epochs, item.first_offset, item.end_offset) == item.epochs;
         if stands {
             remove(dir, &item.id())?;
             forgotten.push(item);

@@ -270,6 +270,29 @@ pub struct PartitionRecord {
     pub original_replicas: Vec<BrokerId>,
 }
 
+impl PartitionRecord {
+    /// A partition as it begins: every replica is in sync, the first one leads, and no directory is known.
+    pub fn of(topic_id: TopicId, partition: PartitionIndex, replicas: Vec<BrokerId>) -> Self {
+        Self {
+            topic_id,
+            partition,
+            directories: vec![DirectoryId::ZERO; replicas.len()],
+            isr: replicas.clone(),
+            leader: replicas.first().copied(),
+            replicas,
+            leader_epoch: LeaderEpoch(0),
+            partition_epoch: PartitionEpoch(0),
+            leader_recovery_state: LeaderRecoveryState::Recovered,
+            elr: Vec::new(),
+            last_known_elr: Vec::new(),
+            last_unclean_epoch: None,
+            adding_replicas: Vec::new(),
+            removing_replicas: Vec::new(),
+            original_replicas: Vec::new(),
+        }
+    }
+}
+
 /// A change of a partition; every one raises the partition epoch by one, and `leader_epoch` is stated when it rises.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionChange {

@@ -325,7 +325,7 @@ mod tests {
     use kuorum_metadata::record::{
         ConfigResource, MetadataRecord, PartitionRecord, RegisterBroker,
     };
-    use kuorum_protocol::{IncarnationId, LeaderEpoch, PartitionEpoch, TopicId};
+    use kuorum_protocol::{IncarnationId, TopicId};
     use uuid::Uuid;
 
     use super::*;
@@ -374,21 +374,12 @@ mod tests {
             directories[2] = directory(9);
         }
         records.push(MetadataRecord::Partition(PartitionRecord {
-            topic_id,
-            partition: 0,
-            replicas: ids("1,2,3"),
             directories,
             isr: members("isr"),
             leader: members("leader").first().copied(),
-            leader_epoch: LeaderEpoch(0),
-            partition_epoch: PartitionEpoch(0),
-            leader_recovery_state: Default::default(),
             elr: members("elr"),
             last_known_elr: members("known"),
-            last_unclean_epoch: None,
-            adding_replicas: Vec::new(),
-            removing_replicas: Vec::new(),
-            original_replicas: Vec::new(),
+            ..PartitionRecord::of(topic_id, 0, ids("1,2,3"))
         }));
         for (key, name) in [
             ("unclean", "unclean.leader.election.enable"),

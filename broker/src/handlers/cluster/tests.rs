@@ -1,9 +1,7 @@
 //! Rows: one image, several questions.
 
 use kuorum_metadata::MetadataImage;
-use kuorum_metadata::record::{
-    LeaderRecoveryState, Listener, MetadataRecord, PartitionRecord, RegisterBroker,
-};
+use kuorum_metadata::record::{Listener, MetadataRecord, PartitionRecord, RegisterBroker};
 use kuorum_protocol::{BrokerId, DirectoryId, IncarnationId, LeaderEpoch, PartitionEpoch, TopicId};
 use uuid::Uuid;
 
@@ -40,21 +38,11 @@ pub(super) fn topic_id(number: u128) -> TopicId {
 fn partition(topic: u128, index: i32, replicas: &[i32], leader: Option<i32>) -> MetadataRecord {
     let brokers: Vec<BrokerId> = replicas.iter().copied().map(BrokerId).collect();
     MetadataRecord::Partition(PartitionRecord {
-        topic_id: topic_id(topic),
-        partition: index,
-        replicas: brokers.clone(),
-        directories: vec![DirectoryId::ZERO; brokers.len()],
-        isr: brokers,
         leader: leader.map(BrokerId),
         leader_epoch: LeaderEpoch(3),
         partition_epoch: PartitionEpoch(4),
-        leader_recovery_state: LeaderRecoveryState::Recovered,
         elr: vec![BrokerId(2)],
-        last_known_elr: Vec::new(),
-        last_unclean_epoch: None,
-        adding_replicas: Vec::new(),
-        removing_replicas: Vec::new(),
-        original_replicas: Vec::new(),
+        ..PartitionRecord::of(topic_id(topic), index, brokers)
     })
 }
 

@@ -290,12 +290,9 @@ pub fn unregister(
     id: BrokerId,
     now: Now,
 ) -> Decision<Outcome> {
-    let Some(broker) = image.broker(id) else {
-        let refusal = Refusal::new(
-            ErrorCode::BrokerIdNotRegistered,
-            format!("broker {id} is not registered"),
-        );
-        return Decision::unchanged(refusal.into());
+    let broker = match registered(image, id) {
+        Ok(broker) => broker,
+        Err(refusal) => return Decision::unchanged(refusal.into()),
     };
     if !broker.fenced && soft.has_valid_session(id, now) {
         let refusal = Refusal::new(
@@ -322,12 +319,9 @@ pub fn drain(
     id: BrokerId,
     draining: bool,
 ) -> Decision<Outcome> {
-    let Some(broker) = image.broker(id) else {
-        let refusal = Refusal::new(
-            ErrorCode::BrokerIdNotRegistered,
-            format!("broker {id} is not registered"),
-        );
-        return Decision::unchanged(refusal.into());
+    let broker = match registered(image, id) {
+        Ok(broker) => broker,
+        Err(refusal) => return Decision::unchanged(refusal.into()),
     };
     if broker.draining == draining {
         return Decision::unchanged(Outcome::ok());
@@ -383,18 +377,24 @@ pub fn assign_directories(
     Ok(decided(records))
 }
 
+/// The broker, if one is registered under this id.
+pub(super) fn registered(image: &MetadataImage, id: BrokerId) -> Result<&BrokerImage, Refusal> {
+    let broker = image.broker(id).map(|broker| &**broker);
+    broker.ok_or_else(|| {
+        Refusal::new(
+            ErrorCode::BrokerIdNotRegistered,
+            format!("broker {id} is not registered"),
+        )
+    })
+}
+
 /// The broker, if the request comes from its registered incarnation.
 pub(super) fn known_incarnation(
     image: &MetadataImage,
     id: BrokerId,
     epoch: kuorum_protocol::BrokerEpoch,
 ) -> Result<&BrokerImage, Refusal> {
-    let Some(broker) = image.broker(id) else {
-        return Err(Refusal::new(
-            ErrorCode::BrokerIdNotRegistered,
-            format!("broker {id} is not registered"),
-        ));
-    };
+    let broker = registered(image, id)?;
     if broker.epoch != epoch {
         return Err(Refusal::new(
             ErrorCode::StaleBrokerEpoch,

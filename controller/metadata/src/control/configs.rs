@@ -10,7 +10,7 @@ use kuorum_protocol::error_code::ErrorCode;
 use super::command::{
     AlterConfigs, AlterConfigsResult, ConfigOp, ConfigOpKind, Outcome, ReplaceConfigs,
 };
-use super::{Decision, Refusal};
+use super::{Decision, Refusal, brokers};
 use crate::config_def::{
     ConfigKey, cluster_key, did_you_mean, did_you_mean_topic_key, file_key, items, topic_key,
 };
@@ -209,17 +209,12 @@ fn check_resource(image: &MetadataImage, resource: &ConfigResource) -> Result<()
             ErrorCode::UnknownTopicOrPartition,
             format!("there is no topic {name}"),
         )),
-        ConfigResource::Broker(id) if image.broker(*id).is_none() => Err(Refusal::new(
-            ErrorCode::BrokerIdNotRegistered,
-            format!("broker {id} is not registered"),
-        )),
+        ConfigResource::Broker(id) => brokers::registered(image, *id).map(drop),
         ConfigResource::ControllerFile => Err(Refusal::new(
             ErrorCode::InvalidRequest,
             "what a controller's file says is changed in the file",
         )),
-        ConfigResource::Topic(_) | ConfigResource::Broker(_) | ConfigResource::ClusterDefault => {
-            Ok(())
-        }
+        ConfigResource::Topic(_) | ConfigResource::ClusterDefault => Ok(()),
     }
 }
 

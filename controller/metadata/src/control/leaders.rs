@@ -4,11 +4,10 @@
 use kuorum_protocol::BrokerId;
 use kuorum_protocol::error_code::ErrorCode;
 
-use super::Decision;
-use super::Refusal;
 use super::command::{ElectLeaders, ElectLeadersResult, ElectionType, Outcome};
 use super::election::{self, Elected, Policy, Standing, Terms, UNCLEAN_ELECTION};
 use super::heartbeats::Heartbeats;
+use super::{Decision, Refusal, topics};
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
 use crate::mutation::{self, Mutation};
 use crate::record::{MetadataRecord, PartitionChange};
@@ -60,15 +59,7 @@ fn decide(
     name: &str,
     index: i32,
 ) -> Result<PartitionChange, Refusal> {
-    let found = image
-        .topic(name)
-        .and_then(|topic| Some((topic, topic.partition(index)?)));
-    let Some((topic, partition)) = found else {
-        return Err(Refusal::new(
-            ErrorCode::UnknownTopicOrPartition,
-            format!("there is no partition {name}-{index}"),
-        ));
-    };
+    let (topic, partition) = topics::partition(image, name, index)?;
     match kind {
         ElectionType::Preferred => preferred(image, soft, topic, index, partition),
         ElectionType::Unclean => unclean(image, soft, topic, index, partition),

@@ -11,7 +11,7 @@ use super::command::{Outcome, Reassign, ReassignPartition, ReassignResult};
 use super::election::{self, Elected, Policy, Standing, Terms};
 use super::heartbeats::Heartbeats;
 use super::topics::check_budget;
-use super::{Decision, Refusal};
+use super::{Decision, Refusal, topics};
 use crate::config_def::items;
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
 use crate::record::{ConfigResource, LeaderRecoveryState, MetadataRecord, PartitionChange};
@@ -50,7 +50,7 @@ pub fn reassign(
                 ),
             ))
         } else {
-            let budget = super::topics::MAX_RECORDS_PER_COMMAND.saturating_sub(records.len());
+            let budget = topics::MAX_RECORDS_PER_COMMAND.saturating_sub(records.len());
             check_budget(1, budget).and_then(|()| decide(&after, soft, request, wanted))
         };
         let outcome = match decided {
@@ -84,15 +84,7 @@ fn decide(
     wanted: &ReassignPartition,
 ) -> Result<Vec<MetadataRecord>, Refusal> {
     let index = wanted.partition;
-    let found = image
-        .topic(&wanted.topic)
-        .and_then(|topic| Some((topic, topic.partition(index)?)));
-    let Some((topic, partition)) = found else {
-        return Err(Refusal::new(
-            ErrorCode::UnknownTopicOrPartition,
-            format!("there is no partition {}-{index}", wanted.topic),
-        ));
-    };
+    let (topic, partition) = topics::partition(image, &wanted.topic, index)?;
     let change = match &wanted.replicas {
         None => Some(cancel(image, soft, topic, index, partition)?),
         Some(target) => {
@@ -365,10 +357,7 @@ fn directories(
         if partition.replicas.contains(replica) {
             return partition.directory(*replica).unwrap_or(DirectoryId::ZERO);
         }
-        match image.broker(*replica).map(|broker| &broker.directories[..]) {
-            Some([only]) => *only,
-            _ => DirectoryId::ZERO,
-        }
+        topics::only_directory(image, *replica)
     };
     replicas.iter().map(directory).collect()
 }

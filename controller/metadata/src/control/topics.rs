@@ -4,9 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kuorum_protocol::error_code::ErrorCode;
-use kuorum_protocol::{
-    BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId,
-};
+use kuorum_protocol::{BrokerId, DirectoryId, PartitionIndex, TopicId};
 
 use super::command::{
     CreateTopicResult, CreateTopics, DeleteTopicResult, DeleteTopics, NewTopic, Outcome,
@@ -16,9 +14,9 @@ use super::configs;
 use super::placement::Placer;
 use super::reassignment;
 use super::{Decision, Random, Refusal};
-use crate::image::MetadataImage;
 use crate::image::configs::{CONSUMER_OFFSETS, TRANSACTION_STATE};
-use crate::record::{ConfigResource, LeaderRecoveryState, MetadataRecord, PartitionRecord};
+use crate::image::{MetadataImage, PartitionImage, TopicImage};
+use crate::record::{ConfigResource, MetadataRecord, PartitionRecord};
 
 /// The longest name: a directory is named after topic and partition, and file systems end at 255 bytes.
 const NAME_LIMIT: usize = 249;
@@ -309,6 +307,23 @@ pub(super) fn check_assignment(
     Ok(())
 }
 
+/// The partition of a topic by the topic's name.
+pub(super) fn partition<'a>(
+    image: &'a MetadataImage,
+    name: &str,
+    index: PartitionIndex,
+) -> Result<(&'a TopicImage, &'a PartitionImage), Refusal> {
+    image
+        .topic(name)
+        .and_then(|topic| Some((&**topic, &**topic.partition(index)?)))
+        .ok_or_else(|| {
+            Refusal::new(
+                ErrorCode::UnknownTopicOrPartition,
+                format!("there is no partition {name}-{index}"),
+            )
+        })
+}
+
 /// A new partition's record: its active replicas are in sync, the first of them leads.
 pub(super) fn new_partition(
     image: &MetadataImage,
@@ -321,15 +336,8 @@ pub(super) fn new_partition(
         .copied()
         .filter(|replica| image.is_active(*replica))
         .collect();
-    // A broker with a single directory has no choice to tell us about later.
-    let directory =
-        |replica: &BrokerId| match image.broker(*replica).map(|broker| &broker.directories[..]) {
-            Some([only]) => *only,
-            _ => DirectoryId::ZERO,
-        };
+    let directory = |replica: &BrokerId| only_directory(image, *replica);
     MetadataRecord::Partition(PartitionRecord {
-        topic_id,
-        partition,
         directories: replicas.iter().map(directory).collect(),
         leader: isr
             .iter()
@@ -340,18 +348,17 @@ pub(super) fn new_partition(
             })
             .or(isr.first())
             .copied(),
-        replicas,
         isr,
-        leader_epoch: LeaderEpoch(0),
-        partition_epoch: PartitionEpoch(0),
-        leader_recovery_state: LeaderRecoveryState::Recovered,
-        elr: Vec::new(),
-        last_known_elr: Vec::new(),
-        last_unclean_epoch: None,
-        adding_replicas: Vec::new(),
-        removing_replicas: Vec::new(),
-        original_replicas: Vec::new(),
+        ..PartitionRecord::of(topic_id, partition, replicas)
     })
+}
+
+/// The directory of a broker that has a single one, and so no choice to tell us about later; zero of any other.
+pub(super) fn only_directory(image: &MetadataImage, broker: BrokerId) -> DirectoryId {
+    match image.broker(broker).map(|broker| &broker.directories[..]) {
+        Some([only]) => *only,
+        _ => DirectoryId::ZERO,
+    }
 }
 
 fn fresh_topic_id(image: &MetadataImage, random: &mut Random) -> TopicId {

@@ -86,24 +86,15 @@ fn outcome(given: &str) -> AlterPartitionResult {
     let old = world.epoch(3);
     let directories: Vec<_> = world.partition("t", 0).directories.clone();
     world.put(MetadataRecord::Partition(PartitionRecord {
-        topic_id,
-        partition: 0,
-        replicas: ids("1,2,3,4"),
         directories,
         isr: match state("was") {
             LeaderRecoveryState::Recovered => ids("1,2"),
             LeaderRecoveryState::Recovering => ids("1"),
         },
-        leader: Some(BrokerId(1)),
         leader_epoch: LeaderEpoch(5),
         partition_epoch: PartitionEpoch(7),
         leader_recovery_state: state("was"),
-        elr: Vec::new(),
-        last_known_elr: Vec::new(),
-        last_unclean_epoch: None,
-        adding_replicas: Vec::new(),
-        removing_replicas: Vec::new(),
-        original_replicas: Vec::new(),
+        ..PartitionRecord::of(topic_id, 0, ids("1,2,3,4"))
     }));
     for id in named("leaving").into_iter().chain(named("offline")) {
         world.put(MetadataRecord::BrokerRegistrationChange {
