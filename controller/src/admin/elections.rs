@@ -181,7 +181,7 @@ async fn tell_losses(
 fn loss(start: Option<i64>, known: Option<&PartitionReport>, ms_ago: Option<u64>) -> Loss {
     let known_end_offset = known.and_then(|known| known.log_end_offset);
     let known_high_watermark = known.and_then(|known| known.high_watermark);
-    let beyond = |end: Option<i64>| Some((end? - start?).max(0));
+    let beyond = |end: Option<i64>| Some(end?.saturating_sub(start?).max(0));
     let (records, acknowledged) = (beyond(known_end_offset), beyond(known_high_watermark));
     let summary = match (start, records, acknowledged, ms_ago) {
         (None, ..) => {
@@ -247,6 +247,14 @@ mod tests {
                 Some(0),
                 Some(0),
                 "0 record(s)",
+            ),
+            // What a broker says is not trusted to be sound.
+            (
+                Some(i64::MIN),
+                Some(report(Some(i64::MAX), Some(0))),
+                Some(i64::MAX),
+                Some(i64::MAX),
+                "record(s)",
             ),
             (Some(80), Some(report(None, None)), None, None, "not known"),
             (Some(80), None, None, None, "not known"),

@@ -137,7 +137,9 @@ fn replica_view(
         broker: broker.0,
         state,
         leo,
-        lag: end.zip(leo).map(|(end, leo)| (end - leo).max(0)),
+        lag: end
+            .zip(leo)
+            .map(|(end, leo)| end.saturating_sub(leo).max(0)),
         last_fetch_ms_ago: follower.and_then(|follower| follower.last_fetch_ms_ago),
         caught_up_ms_ago: if leads {
             report.map(|_| 0)

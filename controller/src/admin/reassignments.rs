@@ -263,7 +263,9 @@ fn view(
             broker: broker.0,
             in_sync: partition.isr.contains(broker),
             log_end_offset,
-            lag: end.zip(log_end_offset).map(|(end, leo)| (end - leo).max(0)),
+            lag: end
+                .zip(log_end_offset)
+                .map(|(end, leo)| end.saturating_sub(leo).max(0)),
             bytes_remaining: seen.and_then(|seen| seen.bytes_behind),
         }
     });

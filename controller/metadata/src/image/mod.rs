@@ -288,7 +288,11 @@ impl PartitionImage {
 
     /// How many replicas the partition is to have; what min.insync.replicas is held against.
     pub fn replication_factor(&self) -> usize {
-        self.replicas.len() - self.removing_replicas.len()
+        let leaves = |replica: &&BrokerId| self.removing_replicas.contains(replica);
+        self.replicas
+            .iter()
+            .filter(|replica| !leaves(replica))
+            .count()
     }
 
     /// The replica that leads when all is well: the first of the assignment.
