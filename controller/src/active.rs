@@ -165,14 +165,6 @@ impl Active {
         RpcError::not_controller(self.inner.quorum.leader().filter(|leader| *leader != me))
     }
 
-    /// What has been heard of a broker, for people: milliseconds since the last heartbeat.
-    pub fn last_heard_ms_ago(&self, broker: BrokerId) -> Option<u64> {
-        let now = self.inner.clock.now().monotonic;
-        let desk = self.inner.desk.lock();
-        let heard = desk.as_ref()?.heartbeats.last_heard(broker)?;
-        Some(now.since(heard).as_millis() as u64)
-    }
-
     /// Takes and leaves office as the quorum elects. Ends with the quorum.
     pub async fn run(self) {
         let mut changes = self.inner.quorum.changes();

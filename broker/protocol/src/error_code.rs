@@ -204,11 +204,6 @@ impl ErrorCode {
     pub fn is_none(self) -> bool {
         self == Self::None
     }
-
-    /// Whether this is an error.
-    pub fn is_error(self) -> bool {
-        !self.is_none()
-    }
 }
 
 impl From<ErrorCode> for i16 {

@@ -64,13 +64,6 @@ impl MetadataCache {
         drop(self.caught_up.subscribe().wait_for(|known| *known).await);
     }
 
-    /// Waits until everything up to `offset` is applied; `false` when `patience` ran out first.
-    pub async fn wait_for_offset(&self, offset: i64, patience: Duration) -> bool {
-        let mut seen = self.offset.subscribe();
-        let arrived = seen.wait_for(|known| *known >= offset);
-        matches!(tokio::time::timeout(patience, arrived).await, Ok(Ok(_)))
-    }
-
     /// Waits until the image satisfies `shown`; `false` when `patience` ran out first.
     pub async fn wait_until(
         &self,

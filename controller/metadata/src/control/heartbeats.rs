@@ -295,14 +295,6 @@ impl Heartbeats {
             .map_or(-1, |contact| contact.metadata_offset)
     }
 
-    /// When a broker was last heard from.
-    pub fn last_heard(&self, broker: BrokerId) -> Option<Monotonic> {
-        self.brokers
-            .get(&broker)
-            .filter(|contact| contact.heard)
-            .map(|contact| contact.last_heard)
-    }
-
     /// Notes that a broker leads nothing any more as of `offset`, unless noted before; returns what is noted.
     pub(crate) fn shutdown_offset(&mut self, broker: BrokerId, offset: i64) -> i64 {
         self.brokers.get_mut(&broker).map_or(offset, |contact| {
