@@ -19,20 +19,32 @@ pub(crate) fn parse(text: &str, now_ms: i64) -> Result<i64, Failure> {
 
 /// Writes a moment, given in milliseconds since 1970: `2026-01-31T12:00:00Z`.
 pub(crate) fn rfc3339(ms: i64) -> String {
+    format!("{}Z", to_the_second(ms))
+}
+
+/// A moment as people read it: `2026-01-31T12:00:00.000Z`, or `-` if it is unknown.
+pub(crate) fn text(ms: i64) -> String {
+    if ms < 0 {
+        return "-".to_owned();
+    }
+    format!("{}.{:03}Z", to_the_second(ms), ms % 1000)
+}
+
+fn to_the_second(ms: i64) -> String {
     let (day, second) = (
         ms.div_euclid(86_400_000),
         ms.div_euclid(1_000).rem_euclid(86_400),
     );
     let (year, month, date) = date_of(day);
     format!(
-        "{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}Z",
+        "{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}",
         second / 3_600,
         second / 60 % 60,
         second % 60
     )
 }
 
-/// The date that lies so many days after 1970-01-01. Years are counted from March, so that a leap day is a year's last; 146,097
+/// The date that lies so many days after 1970-01-01; the inverse of [`days`]. Years are counted from March, so that a leap day is a year's last; 146,097
 /// days are 400 years.
 fn date_of(day: i64) -> (i64, i64, i64) {
     let day = day + 719_468;
@@ -71,12 +83,13 @@ fn utc(text: &str) -> Option<i64> {
     };
     let [year, month, day] = numbers(date, '-')?.try_into().ok()?;
     let [hour, minute, second] = numbers(time, ':')?.try_into().ok()?;
-    let sound = (1..=12).contains(&month)
+    let sound = (1970..10_000).contains(&year)
+        && (1..=12).contains(&month)
         && (1..=31).contains(&day)
+        && date_of(days(year, month, day)) == (year, month, day)
         && (0..24).contains(&hour)
         && (0..60).contains(&minute)
-        && (0..60).contains(&second)
-        && (1970..10_000).contains(&year);
+        && (0..60).contains(&second);
     sound.then(|| {
         let seconds = hour * 3600 + minute * 60 + second;
         (days(year, month, day) * 86_400 + seconds) * 1000
@@ -89,33 +102,6 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     365 * year + year / 4 - year / 100 + year / 400 + day_of_year - 719_468
-}
-
-/// A moment as people read it: `2026-01-31T12:00:00.000Z`, or `-` if it is unknown.
-pub(crate) fn text(ms: i64) -> String {
-    if ms < 0 {
-        return "-".to_owned();
-    }
-    let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
-    let (year, month, day) = date(days);
-    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
-    let (second, millis) = (of_day / 1000 % 60, of_day % 1000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
-}
-
-/// The date so many days after 1970-01-01; the inverse of [`days`].
-fn date(since: i64) -> (i64, i64, i64) {
-    // Never too early: no year is shorter than 365 days.
-    let guess = 1970 + since / 365;
-    let year = (0..)
-        .map(|back| guess - back)
-        .find(|year| days(*year, 1, 1) <= since)
-        .unwrap_or(guess);
-    let month = (1..=12)
-        .rev()
-        .find(|month| days(year, *month, 1) <= since)
-        .unwrap_or(1);
-    (year, month, since - days(year, month, 1) + 1)
 }
 
 #[cfg(test)]
@@ -134,7 +120,7 @@ mod tests {
             assert_eq!(text(ms), expected);
         }
         for day in 0..40_000 {
-            let (year, month, of_month) = date(day);
+            let (year, month, of_month) = date_of(day);
             assert_eq!(days(year, month, of_month), day);
             assert!((1..=31).contains(&of_month), "{day}");
         }
@@ -152,6 +138,9 @@ mod tests {
             ("2000-02-29T12:00:01Z", Some(951_825_601_000)),
             ("2026-01-01T00:00:00Z", Some(1_767_225_600_000)),
             ("2026-13-01T00:00:00Z", None),
+            ("2026-02-29T00:00:00Z", None),
+            ("2026-04-31T00:00:00Z", None),
+            ("9223372036854775807-01-01T00:00:00Z", None),
             ("yesterday", None),
             ("", None),
             ("m", None),
