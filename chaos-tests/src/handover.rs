@@ -11,7 +11,7 @@ use kuorum_admin_api::{Broker, BrokerState};
 use crate::admin::Admin;
 use crate::cluster::{LocalCluster, Process};
 use crate::history::{Outcome, Verdict, judge};
-use crate::workload::{self, Progress, Stream};
+use crate::workload::{self, Progress, Stream, Writing};
 
 const TOPIC: &str = "handed-over";
 
@@ -82,18 +82,9 @@ impl Handover {
 
         admin.wait_until_whole(TOPIC, self.settle).await?;
 
-        let progress = Progress::default();
         let started = Instant::now();
-        let stream = Stream {
-            topic: TOPIC.to_owned(),
-            first: 0,
-            count: u64::MAX / 2,
-            rate: Some(self.rate),
-        };
-        let writer = tokio::spawn({
-            let (bootstrap, progress) = (bootstrap.clone(), progress.clone());
-            async move { workload::write(&bootstrap, stream, progress).await }
-        });
+        let writing = Writing::begin(&bootstrap, TOPIC, self.rate);
+        let progress = writing.progress.clone();
         let flow = async || {
             let enough = progress.acknowledged() + 3 * self.rate;
             admin
@@ -140,8 +131,7 @@ impl Handover {
         stopped?;
         moved?;
         flow().await?;
-        progress.stop();
-        let writes = writer.await??;
+        let writes = writing.end().await?;
         cluster.start(Process::Broker(broker))?;
         let reads =
             workload::read_all(&bootstrap, TOPIC, self.partitions, &AtomicU64::new(0)).await?;

@@ -11,7 +11,7 @@ use kuorum_admin_api::{PartitionAssignment, ReassignmentRequest};
 use crate::admin::Admin;
 use crate::cluster::{LocalCluster, Process};
 use crate::history::{Verdict, judge};
-use crate::workload::{self, Progress, Stream};
+use crate::workload::{self, Progress, Stream, Writing};
 
 const TOPIC: &str = "moving";
 const PARTITIONS: i32 = 12;
@@ -50,17 +50,11 @@ impl Moves {
         NEW.into_iter().try_for_each(|id| cluster.add_broker(id))?;
         self.wait_for_brokers(&admin, 3 + NEW.len()).await?;
 
-        let progress = Progress::default();
-        let writer = self.write(&bootstrap, progress.clone());
-        let enough = self.before;
-        self.until(&admin, "there is something to move", async || {
-            Ok(progress.acknowledged() >= enough)
-        })
-        .await?;
-        self.clean_move(cluster, &admin, &progress, &tell).await?;
+        let writing = Writing::begin(&bootstrap, TOPIC, self.rate);
+        writing.flow(&admin, self.before, self.settle).await?;
+        self.clean_move(cluster, &admin, &writing, &tell).await?;
         self.cancelled_move(cluster, &admin, &tell).await?;
-        progress.stop();
-        let writes = writer.await??;
+        let writes = writing.end().await?;
         let reads = workload::read_all(&bootstrap, TOPIC, PARTITIONS, &AtomicU64::new(0)).await?;
         let moved = judge(&writes, &reads);
         let anew = self.made_anew(cluster, &admin, &bootstrap).await?;
@@ -71,27 +65,12 @@ impl Moves {
         ])
     }
 
-    fn write(
-        self,
-        bootstrap: &str,
-        progress: Progress,
-    ) -> tokio::task::JoinHandle<Result<Vec<crate::history::Write>>> {
-        let stream = Stream {
-            topic: TOPIC.to_owned(),
-            first: 0,
-            count: u64::MAX / 2,
-            rate: Some(self.rate),
-        };
-        let bootstrap = bootstrap.to_owned();
-        tokio::spawn(async move { workload::write(&bootstrap, stream, progress).await })
-    }
-
     /// R29: one of the brokers that are added dies on the way, and so does the active controller.
     async fn clean_move(
         self,
         cluster: &LocalCluster,
         admin: &Admin,
-        progress: &Progress,
+        writing: &Writing,
         tell: &impl Fn(String),
     ) -> Result<()> {
         let wanted = admin.reassign(&onto(&NEW, Some(SLOWLY))).await?;
@@ -113,11 +92,7 @@ impl Moves {
             "killed broker 5 and controller {active} on the way"
         ));
         // Writes go on, and so does the copying to the others; what 5 had not copied yet cannot come to its end.
-        let flowed = progress.acknowledged() + self.rate;
-        self.until(admin, "writes are flowing", async || {
-            Ok(progress.acknowledged() >= flowed)
-        })
-        .await?;
+        writing.flow(admin, self.rate, self.settle).await?;
         let moving = admin.reassignments().await?;
         ensure!(
             !moving.items.is_empty() && moving.throttle == Some(SLOWLY),
@@ -140,17 +115,9 @@ impl Moves {
             throttle.is_none(),
             "the limit outlived the moves: {throttle:?}"
         );
-        let flowed = progress.acknowledged() + self.rate;
-        self.until(admin, "writes are flowing", async || {
-            Ok(progress.acknowledged() >= flowed)
-        })
-        .await?;
-        self.until(admin, "what was left behind is deleted", async || {
-            Ok([1, 2, 3]
-                .iter()
-                .all(|id| logs_of(TOPIC, &cluster.broker_data(*id)).is_ok_and(|logs| logs == 0)))
-        })
-        .await?;
+        writing.flow(admin, self.rate, self.settle).await?;
+        self.until_gone(cluster, admin, "what was left behind is deleted")
+            .await?;
         tell(
             "all 12 partitions lie on brokers 4, 5 and 6, and nothing of them anywhere else"
                 .to_owned(),
@@ -181,12 +148,8 @@ impl Moves {
                 "{before:?} became {after:?}"
             );
         }
-        self.until(admin, "what was begun is deleted", async || {
-            Ok([1, 2, 3]
-                .iter()
-                .all(|id| logs_of(TOPIC, &cluster.broker_data(*id)).is_ok_and(|logs| logs == 0)))
-        })
-        .await?;
+        self.until_gone(cluster, admin, "what was begun is deleted")
+            .await?;
         tell("a move was cancelled half-way, and everything is where it was".to_owned());
         Ok(())
     }
@@ -252,6 +215,15 @@ impl Moves {
         .await?;
         let reads = workload::read_all(bootstrap, AGAIN, 1, &AtomicU64::new(0)).await?;
         Ok(judge(&writes, &reads))
+    }
+
+    /// Waits until the topic has no log on brokers 1, 2 and 3.
+    async fn until_gone(self, cluster: &LocalCluster, admin: &Admin, what: &str) -> Result<()> {
+        let has_none = |id| logs_of(TOPIC, &cluster.broker_data(id)).is_ok_and(|logs| logs == 0);
+        self.until(admin, what, async || {
+            Ok([1, 2, 3].into_iter().all(has_none))
+        })
+        .await
     }
 
     async fn wait_for_brokers(self, admin: &Admin, count: usize) -> Result<()> {

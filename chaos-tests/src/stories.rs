@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::admin::Admin;
 use crate::cluster::{LocalCluster, Process};
 use crate::history::{Verdict, judge};
-use crate::workload::{self, Progress, Stream};
+use crate::workload::{self, Writing};
 
 const TOPIC: &str = "bank-transfers";
 const PARTITIONS: i32 = 3;
@@ -76,26 +76,11 @@ impl KillTheLeader {
         admin
             .create_topic(TOPIC, PARTITIONS, &[("min.insync.replicas", "2")])
             .await?;
-        let progress = Progress::default();
-        let stream = Stream {
-            topic: TOPIC.to_owned(),
-            first: 0,
-            count: u64::MAX / 2,
-            rate: Some(self.rate),
-        };
-        let writer = tokio::spawn({
-            let (bootstrap, progress) = (bootstrap.clone(), progress.clone());
-            async move { workload::write(&bootstrap, stream, progress).await }
-        });
+        let writing = Writing::begin(&bootstrap, TOPIC, self.rate);
         let mut until_next_write = Vec::new();
         for round in 1..=self.rounds {
             // A round begins in full flow.
-            let flowing = progress.acknowledged() + self.rate / 2;
-            admin
-                .wait_until(self.settle, "writes are flowing", async || {
-                    Ok(progress.acknowledged() >= flowing)
-                })
-                .await?;
+            writing.flow(&admin, self.rate / 2, self.settle).await?;
             let leader = admin
                 .partition(TOPIC, 0)
                 .await?
@@ -113,10 +98,10 @@ impl KillTheLeader {
                 })
                 .await?;
             let elected = killed.elapsed();
-            let sent = progress.sent();
+            let sent = writing.progress.sent();
             admin
                 .wait_until(self.settle, "writes are acknowledged again", async || {
-                    Ok(progress.acknowledged() > sent)
+                    Ok(writing.progress.acknowledged() > sent)
                 })
                 .await?;
             until_next_write.push(killed.elapsed());
@@ -133,8 +118,7 @@ impl KillTheLeader {
                 killed.elapsed().as_millis(),
             ));
         }
-        progress.stop();
-        let writes = writer.await??;
+        let writes = writing.end().await?;
         let mut verdicts = Vec::new();
         let reads = workload::read_all(&bootstrap, TOPIC, PARTITIONS, &AtomicU64::new(0)).await?;
         verdicts.push((
@@ -182,25 +166,8 @@ impl WithoutAController {
         admin
             .create_topic(TOPIC, PARTITIONS, &[("min.insync.replicas", "2")])
             .await?;
-        let progress = Progress::default();
-        let stream = Stream {
-            topic: TOPIC.to_owned(),
-            first: 0,
-            count: u64::MAX / 2,
-            rate: Some(self.rate),
-        };
-        let writer = tokio::spawn({
-            let (bootstrap, progress) = (bootstrap.clone(), progress.clone());
-            async move { workload::write(&bootstrap, stream, progress).await }
-        });
-        let flow = async || {
-            let enough = progress.acknowledged() + 2 * self.rate;
-            admin
-                .wait_until(self.settle, "writes are flowing", async || {
-                    Ok(progress.acknowledged() >= enough)
-                })
-                .await
-        };
+        let writing = Writing::begin(&bootstrap, TOPIC, self.rate);
+        let flow = async || writing.flow(&admin, 2 * self.rate, self.settle).await;
         flow().await?;
         for id in 1..=3 {
             let controller = Process::Controller(id);
@@ -217,8 +184,7 @@ impl WithoutAController {
                 "controller {id} was killed and restarted, paused and resumed"
             ));
         }
-        progress.stop();
-        let writes = writer.await??;
+        let writes = writing.end().await?;
         let reads = workload::read_all(&bootstrap, TOPIC, PARTITIONS, &AtomicU64::new(0)).await?;
         Ok(judge(&writes, &reads))
     }

@@ -13,7 +13,9 @@ use kuorum_client::{
 use kuorum_protocol::Offset;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
+use crate::admin::Admin;
 use crate::history::{Outcome, Read, Write};
 
 /// Accounts money moves between.
@@ -111,6 +113,54 @@ impl Progress {
     }
 }
 
+/// An endless stream that is being written, until it is ended.
+#[derive(Debug)]
+pub struct Writing {
+    pub progress: Progress,
+    task: JoinHandle<Result<Vec<Write>>>,
+}
+
+impl Writing {
+    /// Begins to write so many records a second into a topic.
+    #[must_use]
+    pub fn begin(bootstrap: &str, topic: &str, rate: u64) -> Self {
+        let stream = Stream {
+            topic: topic.to_owned(),
+            first: 0,
+            count: u64::MAX / 2,
+            rate: Some(rate),
+        };
+        let progress = Progress::default();
+        let task = tokio::spawn({
+            let (bootstrap, progress) = (bootstrap.to_owned(), progress.clone());
+            async move { write(&bootstrap, stream, progress).await }
+        });
+        Self { progress, task }
+    }
+
+    /// Waits until so many more records are acknowledged than there are now.
+    ///
+    /// # Errors
+    /// When they are not in time.
+    pub async fn flow(&self, admin: &Admin, records: u64, settle: Duration) -> Result<()> {
+        let enough = self.progress.acknowledged() + records;
+        admin
+            .wait_until(settle, "writes are flowing", async || {
+                Ok(self.progress.acknowledged() >= enough)
+            })
+            .await
+    }
+
+    /// Sends nothing more, waits until every record has ended, and returns what became of each.
+    ///
+    /// # Errors
+    /// When the producer could not be made, or stopped taking records.
+    pub async fn end(self) -> Result<Vec<Write>> {
+        self.progress.stop();
+        self.task.await?
+    }
+}
+
 /// What to write, and how fast.
 #[derive(Clone, Debug)]
 pub struct Stream {
@@ -167,12 +217,7 @@ pub async fn write(bootstrap: &str, stream: Stream, progress: Progress) -> Resul
             break;
         }
         if let Some(rate) = stream.rate {
-            let due = Duration::from_secs_f64((id - stream.first) as f64 / rate as f64);
-            let early = due.saturating_sub(began.elapsed());
-            // The timer counts in milliseconds: what is due within one is due.
-            if early >= Duration::from_millis(1) {
-                tokio::time::sleep(early).await;
-            }
+            until_due(began, id - stream.first, rate).await;
         }
         let transfer = Transfer::number(id);
         let record = ProducerRecord::new(&stream.topic, serde_json::to_vec(&transfer)?)
@@ -191,6 +236,16 @@ pub async fn write(bootstrap: &str, stream: Stream, progress: Progress) -> Resul
     let writes = collector.await?;
     producer.close(Duration::from_secs(10)).await;
     Ok(writes)
+}
+
+/// Waits until record number `place` of a stream that began then is due, at so many a second.
+pub(crate) async fn until_due(began: Instant, place: u64, rate: u64) {
+    let due = Duration::from_secs_f64(place as f64 / rate as f64);
+    let early = due.saturating_sub(began.elapsed());
+    // The timer counts in milliseconds: what is due within one is due.
+    if early >= Duration::from_millis(1) {
+        tokio::time::sleep(early).await;
+    }
 }
 
 /// Reads every partition from the beginning to where it ends now.

@@ -111,6 +111,16 @@ impl Faults {
         started
     }
 
+    /// Starts several, one after the other.
+    ///
+    /// # Errors
+    /// When one does not come up.
+    pub fn start_all(&self, processes: &[Process]) -> Result<()> {
+        processes
+            .iter()
+            .try_for_each(|process| self.start(*process))
+    }
+
     /// SIGSTOP.
     ///
     /// # Errors

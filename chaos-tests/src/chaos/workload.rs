@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::history::{Event, History, Outcome};
-use crate::workload::{Progress, number_in, record_of};
+use crate::workload::{Progress, number_in, record_of, until_due};
 
 /// Records whose acknowledgement may be outstanding.
 const UNACKNOWLEDGED: usize = 60_000;
@@ -140,12 +140,7 @@ async fn write_all(
             break;
         }
         if let Some(rate) = stream.rate {
-            let due = Duration::from_secs_f64((id - stream.first) as f64 / rate as f64);
-            let early = due.saturating_sub(began.elapsed());
-            // The timer counts in milliseconds: what is due within one is due.
-            if early >= Duration::from_millis(1) {
-                tokio::time::sleep(early).await;
-            }
+            until_due(began, id - stream.first, rate).await;
         }
         let (key, value) = record_of(id)?;
         let mut record = ProducerRecord::new(&*stream.topic, value).with_key(key);

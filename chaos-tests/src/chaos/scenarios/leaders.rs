@@ -118,14 +118,17 @@ async fn isolate_the_leader(lab: &Lab) -> Result<()> {
     for way in ["both ways", "what it sends", "what it receives"] {
         lab.flow(&stream, RATE / 2).await?;
         let leader = lab.leader(TOPIC).await?;
-        let others = || (1..=3).filter(move |other| *other != leader);
-        for other in others() {
+        let mut lost = Vec::new();
+        for other in (1..=3).filter(|other| *other != leader) {
             if way != "what it receives" {
-                lab.faults.cut(leader, other)?;
+                lost.push((leader, other));
             }
             if way != "what it sends" {
-                lab.faults.cut(other, leader)?;
+                lost.push((other, leader));
             }
+        }
+        for (from, to) in &lost {
+            lab.faults.cut(*from, *to)?;
         }
         let cut = Instant::now();
         let next = lab.another_leader(TOPIC, leader).await?;
@@ -134,13 +137,8 @@ async fn isolate_the_leader(lab: &Lab) -> Result<()> {
             "cut off, {way}: broker {next} leads instead of {leader}, writes flow after {} ms",
             cut.elapsed().as_millis()
         ));
-        for other in others() {
-            if way != "what it receives" {
-                lab.faults.mend(leader, other)?;
-            }
-            if way != "what it sends" {
-                lab.faults.mend(other, leader)?;
-            }
+        for (from, to) in &lost {
+            lab.faults.mend(*from, *to)?;
         }
         lab.whole().await?;
     }
@@ -223,9 +221,7 @@ async fn controller_and_broker(lab: &Lab) -> Result<()> {
         ));
         // The controllers' own election, two looks, and room for a busy machine; the session is over after a minute.
         ensure!(elected.as_secs() < 10, "{elected:?} until another leader");
-        for process in both {
-            lab.faults.start(process)?;
-        }
+        lab.faults.start_all(&both)?;
         lab.whole().await?;
     }
     stream.stop().await?;

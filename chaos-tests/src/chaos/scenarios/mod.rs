@@ -63,6 +63,12 @@ const CHAOS_BUILD: Needs = Needs {
 const QUICK: &str =
     "broker.session.timeout.ms=3000 broker.heartbeat.interval.ms=500 replica.lag.time.max.ms=4000";
 
+/// What a topic says that prefers to be available: one replica is enough, and any may lead.
+const AVAILABLE: [(&str, &str); 2] = [
+    ("min.insync.replicas", "1"),
+    ("unclean.leader.election.enable", "true"),
+];
+
 /// All scenarios, in the order they are run in.
 pub const ALL: &[Scenario] = &[
     leaders::KILL_THE_LEADER,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::unclean::offset_of;
-use super::{CHAOS_BUILD, Lab, QUICK, Scenario};
+use super::{AVAILABLE, CHAOS_BUILD, Lab, QUICK, Scenario};
 use crate::chaos::history::Event;
 use crate::chaos::workload::{self, Stream};
 use crate::cluster::Process;
@@ -89,6 +89,27 @@ async fn until_dark(lab: &Lab, topic: &str) -> Result<()> {
     Ok(())
 }
 
+/// The power cut itself; what is left can reach each other again.
+fn go_dark(lab: &Lab, rack: &[Process]) -> Result<()> {
+    let cut = lab.faults.cut_power(rack, lab.seed)?;
+    lab.faults.join(3)?;
+    lab.step(format!("the rack is dark: {cut:?}"));
+    Ok(())
+}
+
+/// So many writes are acknowledged by broker 3, which goes on where the suffix began.
+async fn goes_on(lab: &Lab, count: u64) -> Result<()> {
+    lab.write(Stream::numbers("after", PATH_A_TOPIC, AFTER, AFTER + count))
+        .end()
+        .await?;
+    let (first, (base, _)) = (offset_of(lab, AFTER)?, figures(lab));
+    ensure!(
+        first == base as i64,
+        "the new leader's first record has offset {first}"
+    );
+    Ok(())
+}
+
 pub(super) const PATH_A: Scenario = Scenario {
     name: "power-cut-path-a",
     story: "Availability is preferred: broker 3 leads at once without the suffix; what was cut is salvaged, replayed once, and a table that a consumer fills has it again.",
@@ -107,24 +128,16 @@ pub(super) const PATH_A: Scenario = Scenario {
 
 async fn path_a(lab: &Lab) -> Result<()> {
     let (base, more) = figures(lab);
-    let configs = [
-        ("min.insync.replicas", "1"),
-        ("unclean.leader.election.enable", "true"),
-    ];
-    lab.topic(PATH_A_TOPIC, 1, 3, &configs).await?;
+    lab.topic(PATH_A_TOPIC, 1, 3, &AVAILABLE).await?;
     until_dark(lab, PATH_A_TOPIC).await?;
 
     lab.may_lose(PATH_A_TOPIC, 0, base as i64, (base + more) as i64);
     let dark = Instant::now();
-    let cut = lab.faults.cut_power(&RACK, lab.seed)?;
-    lab.faults.join(3)?;
-    lab.step(format!("the rack is dark: {cut:?}"));
+    go_dark(lab, &RACK)?;
     lab.partition_until(PATH_A_TOPIC, "broker 3 leads", |one| one.leader == Some(3))
         .await?;
     let elected = dark.elapsed();
-    lab.write(Stream::numbers("after", PATH_A_TOPIC, AFTER, AFTER + 1_000))
-        .end()
-        .await?;
+    goes_on(lab, 1_000).await?;
     let acknowledged = dark.elapsed();
     lab.step(format!(
         "broker 3 leads {} ms after the power went; writes are acknowledged after {} ms",
@@ -134,11 +147,6 @@ async fn path_a(lab: &Lab) -> Result<()> {
     ensure!(
         elected < Duration::from_secs(10),
         "{elected:?} without a leader"
-    );
-    let first = offset_of(lab, AFTER)?;
-    ensure!(
-        first == base as i64,
-        "the new leader's first record has offset {first}"
     );
 
     let mut table = Table::new(lab)?;
@@ -152,9 +160,7 @@ async fn path_a(lab: &Lab) -> Result<()> {
         "the table has {all} rows, and none of the {more} that were cut"
     ));
 
-    for process in RACK {
-        lab.faults.start(process)?;
-    }
+    lab.faults.start_all(&RACK)?;
     lab.whole().await?;
     let item = salvaged(lab, base, more).await?;
     let id = item["id"].as_str().context("an item has an id")?.to_owned();
@@ -315,9 +321,7 @@ async fn path_b(lab: &Lab) -> Result<()> {
     lab.topic(PATH_B_TOPIC, 1, 3, &configs).await?;
     until_dark(lab, PATH_B_TOPIC).await?;
 
-    let cut = lab.faults.cut_power(&RACK, lab.seed)?;
-    lab.faults.join(3)?;
-    lab.step(format!("the rack is dark: {cut:?}"));
+    go_dark(lab, &RACK)?;
     let offline = lab
         .partition_until(PATH_B_TOPIC, "the partition is offline", |one| {
             one.leader.is_none()
@@ -347,9 +351,7 @@ async fn path_b(lab: &Lab) -> Result<()> {
         "nobody may acknowledge"
     );
     lab.step("offline; 2,000 writes wait in the client");
-    for process in RACK {
-        lab.faults.start(process)?;
-    }
+    lab.faults.start_all(&RACK)?;
     let led = lab
         .partition_until(PATH_B_TOPIC, "somebody leads", |one| one.leader.is_some())
         .await?;
@@ -379,16 +381,11 @@ pub(super) const TWO_CONTROLLERS: Scenario = Scenario {
 
 async fn two_controllers(lab: &Lab) -> Result<()> {
     let (base, more) = figures(lab);
-    let configs = [
-        ("min.insync.replicas", "1"),
-        ("unclean.leader.election.enable", "true"),
-    ];
-    lab.topic(PATH_A_TOPIC, 1, 3, &configs).await?;
+    lab.topic(PATH_A_TOPIC, 1, 3, &AVAILABLE).await?;
     until_dark(lab, PATH_A_TOPIC).await?;
     lab.may_lose(PATH_A_TOPIC, 0, base as i64, (base + more) as i64);
     let rack = [RACK[0], RACK[1], RACK[2], Process::Controller(2)];
-    lab.faults.cut_power(&rack, lab.seed)?;
-    lab.faults.join(3)?;
+    go_dark(lab, &rack)?;
     // That something does not happen can only be watched for: more than a session and an election.
     let watch = Instant::now();
     while watch.elapsed() < Duration::from_secs(8) {
@@ -409,16 +406,7 @@ async fn two_controllers(lab: &Lab) -> Result<()> {
         "the quorum is back; broker 3 leads after {} ms",
         returned.elapsed().as_millis()
     ));
-    lab.write(Stream::numbers("after", PATH_A_TOPIC, AFTER, AFTER + 100))
-        .end()
-        .await?;
-    let first = offset_of(lab, AFTER)?;
-    ensure!(
-        first == base as i64,
-        "the new leader's first record has offset {first}"
-    );
-    for process in RACK {
-        lab.faults.start(process)?;
-    }
+    goes_on(lab, 100).await?;
+    lab.faults.start_all(&RACK)?;
     Ok(())
 }

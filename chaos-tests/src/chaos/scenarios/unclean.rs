@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{CHAOS_BUILD, Lab, NOTHING, QUICK, Scenario};
+use super::{AVAILABLE, CHAOS_BUILD, Lab, NOTHING, QUICK, Scenario};
 use crate::chaos::history::{Event, Outcome};
 use crate::chaos::workload::Stream;
 use crate::cluster::Process;
@@ -12,6 +12,8 @@ use crate::cluster::Process;
 const CLEAN: &str = "bank-transfers";
 const UNCLEAN: &str = "telemetry-logs";
 const EVER: i64 = i64::MAX;
+/// The two that have everything.
+const COMPLETE: [Process; 2] = [Process::Broker(1), Process::Broker(2)];
 
 pub(super) const THE_CRISIS: Scenario = Scenario {
     name: "the-crisis",
@@ -61,8 +63,7 @@ async fn the_crisis(lab: &Lab) -> Result<()> {
     }
     lab.step("log ends: 100, 100, 80");
     lab.may_lose(UNCLEAN, 0, 80, EVER);
-    lab.faults
-        .kill_all(&[Process::Broker(1), Process::Broker(2)])?;
+    lab.faults.kill_all(&COMPLETE)?;
     lab.faults.join(3)?;
     lab.partition_until(UNCLEAN, "broker 3 leads the one that says true", |one| {
         one.leader == Some(3)
@@ -102,9 +103,7 @@ async fn the_crisis(lab: &Lab) -> Result<()> {
         sample.any(|one| one.contains(CLEAN))
     });
     ensure!(named, "health names the offline partition: {health:?}");
-    for id in [1, 2] {
-        lab.faults.start(Process::Broker(id))?;
-    }
+    lab.faults.start_all(&COMPLETE)?;
     lab.whole().await?;
     lab.write(Stream::numbers("later", CLEAN, 100, 110))
         .end()
@@ -186,8 +185,7 @@ async fn both_settings(lab: &Lab) -> Result<()> {
         .end()
         .await?;
     lab.may_lose(UNCLEAN, 0, 100, EVER);
-    lab.faults
-        .kill_all(&[Process::Broker(1), Process::Broker(2)])?;
+    lab.faults.kill_all(&COMPLETE)?;
     lab.faults.join(3)?;
     lab.partition_until(UNCLEAN, "broker 3 leads", |one| one.leader == Some(3))
         .await?;
@@ -219,9 +217,7 @@ async fn both_settings(lab: &Lab) -> Result<()> {
         samples.any(|sample| sample.contains(UNCLEAN)),
         "health says that the topic takes no acks=all writes: {health:?}"
     );
-    for id in [1, 2] {
-        lab.faults.start(Process::Broker(id))?;
-    }
+    lab.faults.start_all(&COMPLETE)?;
     lab.whole().await?;
     lab.write(Stream::numbers("after", UNCLEAN, 400, 410))
         .end()
@@ -251,11 +247,7 @@ pub(super) const THREE_UNCLEAN_ELECTIONS: Scenario = Scenario {
 };
 
 async fn three_unclean_elections(lab: &Lab) -> Result<()> {
-    let configs = [
-        ("min.insync.replicas", "1"),
-        ("unclean.leader.election.enable", "true"),
-    ];
-    lab.topic(UNCLEAN, 1, 2, &configs).await?;
+    lab.topic(UNCLEAN, 1, 2, &AVAILABLE).await?;
     lab.may_lose(UNCLEAN, 0, 0, EVER);
     let replicas = lab.admin.partition(UNCLEAN, 0).await?.replicas;
     lab.write(Stream::numbers("both", UNCLEAN, 0, 50))
