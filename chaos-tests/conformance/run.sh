@@ -43,7 +43,7 @@ if [ -z "${KUORUM_BOOTSTRAP:-}" ]; then
 else
     clients=${clients/truncation/}
 fi
-export KUORUM_BOOTSTRAP LIBS="$work/jars"
+export KUORUM_BOOTSTRAP KUORUM_ADMIN LIBS="$work/jars" KUORUM="$BIN_DIR/kuorum"
 
 passed=0 failed=0 broken=""
 for client in $clients; do

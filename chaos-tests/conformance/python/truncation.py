@@ -1,8 +1,11 @@
 """A consumer that had read past an unclean election's cut is told, and is never given other records at the same offsets in silence.
-The story is told to two clients at once: librdkafka here, the Java client in a process of its own. It needs a cluster it may hurt:
-CLUSTER is the command that kills and pauses brokers of the one it has."""
+The story is told to two clients at once: librdkafka here, the Java client in a process of its own. What was cut off is read by Kafka's
+dump tool in the end. It needs a cluster it may hurt: CLUSTER is the command that kills and pauses brokers of the one it has."""
+import json
 import os
+import re
 import subprocess
+import tempfile
 import time
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -13,6 +16,8 @@ from check import check, end, equal, transfer
 BOOTSTRAP = os.environ["KUORUM_BOOTSTRAP"]
 CLUSTER = os.environ["CLUSTER"]
 JAVA = ["java", "-cp", os.environ["LIBS"] + "/*", os.environ["JAVA_READER"]]
+DUMP = ["java", "-cp", os.environ["LIBS"] + "/*", "kafka.tools.DumpLogSegments"]
+KUORUM = os.environ["KUORUM"]
 TOPIC = f"cut-{int(time.time() * 1000)}"
 PATIENCE = 60
 SHARED, LOST, AFTER = 50, 50, 100
@@ -117,6 +122,24 @@ def _():
     expected = [transfer(i) for i in [*range(SHARED), *range(1000, 1000 + AFTER)]]
     equal(reader.read, list(enumerate(expected)), "the log from the beginning")
     reader.consumer.close()
+
+
+def run(*words):
+    return subprocess.run(words, check=True, timeout=PATIENCE, stdout=subprocess.PIPE, text=True).stdout
+
+
+@check("Kafka's dump tool reads the export of what was cut off")
+def _():
+    item, = [item for item in json.loads(run(KUORUM, "--output", "json", "salvage", "list")) if item["topic"] == TOPIC]
+    equal((item["first_offset"], item["end_offset"], item["records"]), (SHARED, SHARED + LOST, LOST), "the item")
+    with tempfile.TemporaryDirectory() as folder:
+        run(KUORUM, "salvage", "export", item["id"], "--to", folder)
+        files = os.listdir(folder)
+        equal(files, [f"{SHARED:020}.log"], "the export")
+        out = run(*DUMP, "--print-data-log", "--files", os.path.join(folder, files[0]))
+    assert "isvalid: true" in out and "isvalid: false" not in out, out
+    read = [(int(offset), payload.encode()) for offset, payload in re.findall(r"\| offset: (\d+) .*payload: (.*)", out)]
+    equal(read, [(i, transfer(i)) for i in range(SHARED, SHARED + LOST)], "the records")
 
 
 here.consumer.close()
