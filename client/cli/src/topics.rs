@@ -333,8 +333,22 @@ fn row(partition: &Partition) -> Vec<String> {
         or_dash(partition.log_start_offset),
         or_dash(partition.high_watermark),
         or_dash(partition.log_end_offset),
-        if partition.stale { "last known" } else { "" }.to_owned(),
+        remarks(partition).join("; "),
     ]
+}
+
+fn remarks(partition: &Partition) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if !partition.adding_replicas.is_empty() {
+        remarks.push(format!("adding {}", list(&partition.adding_replicas)));
+    }
+    if !partition.removing_replicas.is_empty() {
+        remarks.push(format!("removing {}", list(&partition.removing_replicas)));
+    }
+    if partition.stale {
+        remarks.push("last known".to_owned());
+    }
+    remarks
 }
 
 /// All pages of a topic's partitions, and the brokers that did not answer.

@@ -21,8 +21,15 @@ pub struct Partition {
     pub leader: Option<i32>,
     pub leader_epoch: i32,
     pub partition_epoch: i32,
-    /// In assignment order; the first is the preferred leader.
+    /// In assignment order; the first is the preferred leader. While the partition is being reassigned also those that are
+    /// being added and removed.
     pub replicas: Vec<i32>,
+    /// Replicas that a running reassignment adds.
+    #[serde(default)]
+    pub adding_replicas: Vec<i32>,
+    /// Replicas that it takes away in the end.
+    #[serde(default)]
+    pub removing_replicas: Vec<i32>,
     /// In-sync replicas.
     pub isr: Vec<i32>,
     /// Out-of-sync replicas: assigned, but not in `isr`.

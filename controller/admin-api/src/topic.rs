@@ -21,6 +21,9 @@ pub struct Topic {
     pub under_replicated: usize,
     /// Partitions with fewer in-sync replicas than `min.insync.replicas`.
     pub under_min_isr: usize,
+    /// Partitions that are being reassigned.
+    #[serde(default)]
+    pub reassigning: usize,
 }
 
 /// `POST /topics`.

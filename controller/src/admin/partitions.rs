@@ -87,6 +87,8 @@ fn view(
         leader_epoch: partition.leader_epoch.0,
         partition_epoch: partition.partition_epoch.0,
         replicas: ids(&partition.replicas),
+        adding_replicas: ids(&partition.adding_replicas),
+        removing_replicas: ids(&partition.removing_replicas),
         isr: ids(&partition.isr),
         osr: partition
             .replicas

@@ -117,6 +117,7 @@ pub(super) async fn create(
             leaderless: 0,
             under_replicated: 0,
             under_min_isr: 0,
+            reassigning: 0,
         };
         return Ok(Json(topic).into_response());
     }
@@ -282,6 +283,7 @@ fn view(image: &MetadataImage, topic: &TopicImage) -> Topic {
         under_min_isr: count(&|partition| {
             partition.isr.len() < min_isr.min(partition.replication_factor())
         }),
+        reassigning: count(&|partition| partition.is_reassigning()),
     }
 }
 

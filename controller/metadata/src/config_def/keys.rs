@@ -57,7 +57,7 @@ const fn long(min: i64) -> Kind {
 }
 
 use KeyDefault::{Is, Null, Required};
-use Kind::{Boolean, Choice, List, ListOf, Short, Text};
+use Kind::{Boolean, Choice, List, ListOf, Replicas, Short, Text};
 use Scope::{Broker, Cluster, Controller, Process};
 
 const COMPRESSION: Kind = Choice(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]);
@@ -84,11 +84,11 @@ pub static KEYS: &[ConfigKey] = &[
         "After how many records a flush is forced, beyond those that acknowledgements need."),
     topic("flush.ms", long(0), FOREVER, &[is("log.flush.interval.ms")],
         "After how long a flush is forced, beyond those that acknowledgements need."),
-    topic("follower.replication.throttled.replicas", List, "", &[],
+    topic("follower.replication.throttled.replicas", Replicas, "", &[],
         "Replicas whose fetching is throttled: partition:broker, or *."),
     topic("index.interval.bytes", int(0), "4096", &[is("log.index.interval.bytes")],
         "How many bytes of log lie between two entries of the offset index."),
-    topic("leader.replication.throttled.replicas", List, "", &[],
+    topic("leader.replication.throttled.replicas", Replicas, "", &[],
         "Replicas whose serving of followers is throttled: partition:broker, or *."),
     topic("max.compaction.lag.ms", long(1), FOREVER, &[is("log.cleaner.max.compaction.lag.ms")],
         "No effect: nothing is compacted yet."),

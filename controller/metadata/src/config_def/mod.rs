@@ -82,6 +82,8 @@ pub enum Kind {
     List,
     /// The same, each one of these.
     ListOf(&'static [&'static str]),
+    /// Replicas as `partition:broker`, separated by commas, or `*` for all.
+    Replicas,
 }
 
 impl Kind {
@@ -94,7 +96,7 @@ impl Kind {
             Self::Short { .. } => 4,
             Self::Long { .. } => 5,
             Self::Double { .. } => 6,
-            Self::List | Self::ListOf(_) => 7,
+            Self::List | Self::ListOf(_) | Self::Replicas => 7,
         }
     }
 
@@ -107,13 +109,13 @@ impl Kind {
             Self::Short { .. } => "short",
             Self::Long { .. } => "long",
             Self::Double { .. } => "double",
-            Self::List | Self::ListOf(_) => "list",
+            Self::List | Self::ListOf(_) | Self::Replicas => "list",
         }
     }
 
     /// Whether values can be appended and subtracted.
     pub fn is_list(self) -> bool {
-        matches!(self, Self::List | Self::ListOf(_))
+        matches!(self, Self::List | Self::ListOf(_) | Self::Replicas)
     }
 }
 

@@ -38,7 +38,22 @@ pub(super) fn check(key: &ConfigKey, value: &str) -> Result<(), ConfigError> {
                 Some(_) => refuse(format!("Each item must be one of: {}", words.join(", "))),
             }
         }
+        Kind::Replicas if value.trim() == "*" => Ok(()),
+        Kind::Replicas => match items(value).find(|item| !is_replica(item)) {
+            None => Ok(()),
+            Some(item) => refuse(format!(
+                "{item} is not a replica: the value is either * or a list of partition:broker"
+            )),
+        },
     }
+}
+
+/// Whether an item has the form of `partition:broker`.
+fn is_replica(item: &str) -> bool {
+    let is_number =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<i32>().is_ok();
+    item.split_once(':')
+        .is_some_and(|(partition, broker)| is_number(partition) && is_number(broker))
 }
 
 /// The items of a list, without the space around them.

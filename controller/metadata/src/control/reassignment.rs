@@ -376,13 +376,16 @@ fn throttle(
         return Vec::new();
     };
     let mut records = Vec::new();
-    // Whoever leads on the way serves; whoever is added fetches.
+    // Whoever leads on the way serves; whoever is added fetches. `*` names them already.
     let lists = [
         (LEADER_REPLICAS, &partition.replicas),
         (FOLLOWER_REPLICAS, &partition.adding_replicas),
     ];
     for (name, replicas) in lists {
         let present = listed(image, &topic.name, name);
+        if present.iter().any(|item| item == "*") {
+            continue;
+        }
         let mut list = present.clone();
         for replica in replicas {
             let item = format!("{index}:{replica}");

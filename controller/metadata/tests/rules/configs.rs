@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kuorum_metadata::config_def::{
     BrokerConfig, ControllerConfig, Durability, KEYS, RawConfig, Scope, TopicConfig, cluster_key,
-    file_key, parse_properties, topic_keys,
+    file_key, parse_properties, topic_key, topic_keys,
 };
 use kuorum_metadata::control::command::{
     AlterConfigs, AlterConfigsResource, ConfigOp, ConfigOpKind, Outcome, ReplaceConfigs,
@@ -190,6 +190,40 @@ fn one_table_serves_both_roles() {
             pair("min.insync.replicas", "2")
         ]
     );
+}
+
+#[test]
+fn throttled_replicas_are_pairs_of_numbers_or_all() {
+    for name in [
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    ] {
+        let key = topic_key(name).unwrap();
+        for good in ["", "*", " * ", "0:1", "0:1,12:3", " 0:1 , 1:2 ", "0:1,"] {
+            assert_eq!(key.check(good), Ok(()), "{good:?}");
+        }
+        let rows = [
+            ("0", "0"),
+            ("0:1,x:2", "x:2"),
+            ("0:1,0:-2", "0:-2"),
+            ("0:+1", "0:+1"),
+            (":1", ":1"),
+            ("0:", "0:"),
+            ("0:1:2", "0:1:2"),
+            ("0:1;1:2", "0:1;1:2"),
+            ("0:99999999999", "0:99999999999"),
+            ("*,0:1", "*"),
+        ];
+        for (value, item) in rows {
+            assert_eq!(
+                key.check(value).unwrap_err().message,
+                format!(
+                    "Invalid value {value} for configuration {name}: {item} is not a replica: the value is either * or a \
+                     list of partition:broker"
+                )
+            );
+        }
+    }
 }
 
 #[test]
