@@ -91,10 +91,12 @@ impl Desk {
         LogDirs::format(&data, CLUSTER, ME.0, DirectoryId(Uuid::from_u128(77))).expect("formatted");
         let log_dirs = LogDirs::open(vec![data.clone()], CLUSTER, ME.0).expect("opened");
         let text = format!(
-            "node.id=1\ncontroller.quorum.voters=1@127.0.0.1:1\nlog.dirs={}\nhttp.listener=127.0.0.1:0\n\
+            "node.id=1\ncontroller.quorum.voters=1@127.0.0.1:1\nlog.dirs={},{}\nhttp.listener=127.0.0.1:0\n\
              listeners=CLIENT://127.0.0.1:0,INTERNAL://127.0.0.1:0\n\
              advertised.listeners=CLIENT://127.0.0.1:9092,INTERNAL://127.0.0.1:9102\n",
-            data.as_path().display()
+            data.as_path().display(),
+            // A disk that had failed before the start.
+            dir.path().join("gone").display()
         );
         let values = config_def::BrokerConfig::load(&parse_properties(&text).expect("properties"))
             .expect("a valid configuration");

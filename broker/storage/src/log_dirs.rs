@@ -239,6 +239,15 @@ impl<D: Dir> LogDirs<D> {
             .collect()
     }
 
+    /// The directory at this path, and whether it still works; `None` if it could not be read when the others were opened.
+    pub fn directory_at(&self, path: &str) -> Option<(DirectoryId, bool)> {
+        let found = self
+            .directories
+            .iter()
+            .find(|directory| directory.dir.path() == path)?;
+        Some((found.id, found.health.check().is_ok()))
+    }
+
     /// Where each working directory keeps what was set aside before a cut (see [`crate::salvage`]), whether it exists yet or
     /// not.
     pub fn salvage_dirs(&self) -> Vec<(DirectoryId, D)> {

@@ -57,21 +57,19 @@ pub async fn describe_log_dirs(
             });
     }
     let offline = cx.membership.offline_directories();
-    let directories = cx
-        .replicas
-        .log_dirs()
-        .directories()
-        .into_iter()
-        .zip(&cx.config.log_dirs);
-    let results = directories.map(|((directory, works), path)| {
-        let error = if works && !offline.contains(&directory) {
-            ErrorCode::None
-        } else {
-            ErrorCode::KafkaStorageError
+    // By path: one that could not be read at the start has no place among the others.
+    let results = cx.config.log_dirs.iter().map(|path| {
+        let opened = cx
+            .replicas
+            .log_dirs()
+            .directory_at(&path.display().to_string());
+        let error = match opened {
+            Some((directory, true)) if !offline.contains(&directory) => ErrorCode::None,
+            _ => ErrorCode::KafkaStorageError,
         };
         let (total_bytes, usable_bytes) = room(path);
-        let topics = found
-            .remove(&directory)
+        let topics = opened
+            .and_then(|(directory, _)| found.remove(&directory))
             .unwrap_or_default()
             .into_iter()
             .map(|(name, mut partitions)| {
@@ -100,4 +98,27 @@ fn room(path: &Path) -> (i64, i64) {
     let bytes =
         |blocks: u64| i64::try_from(blocks.saturating_mul(stat.f_frsize)).unwrap_or(i64::MAX);
     (bytes(stat.f_blocks), bytes(stat.f_bavail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Desk, Topic};
+
+    #[tokio::test]
+    async fn a_directory_that_did_not_open_is_told_of_as_offline() {
+        let desk = Desk::with(&[Topic::default()]).await;
+        let request = DescribeLogDirsRequest { topics: None };
+        let response = describe_log_dirs(&desk.client(), request, 4).await;
+        let [data, gone] = response.results.as_slice() else {
+            panic!("{response:?}");
+        };
+        assert!(gone.log_dir.ends_with("/gone"), "{gone:?}");
+        assert_eq!(gone.error_code, ErrorCode::KafkaStorageError.code());
+        assert!(gone.topics.is_empty(), "{gone:?}");
+        assert!(data.log_dir.ends_with("/data"), "{data:?}");
+        assert_eq!(data.error_code, ErrorCode::None.code());
+        assert_eq!(data.topics[0].name, "orders");
+        assert!(data.total_bytes > 0, "{data:?}");
+    }
 }

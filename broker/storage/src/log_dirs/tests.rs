@@ -6,6 +6,7 @@ use kuorum_protocol::record::{BatchBuilder, Codec};
 use uuid::Uuid;
 
 use super::*;
+use crate::dir::RealDir;
 use crate::error::AppendError;
 use crate::sim_dir::SimDir;
 
@@ -180,6 +181,31 @@ fn one_failing_directory_takes_only_its_own_partitions() {
     assert_eq!(create(&open_dirs, "t", 4).0, two);
     assert!(open_dirs.checkpoint_log_starts(one, &[]).is_err());
     open_dirs.checkpoint_log_starts(two, &[]).unwrap();
+}
+
+#[test]
+fn a_directory_is_known_by_its_path_whichever_others_could_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let dirs: Vec<RealDir> = ["one", "two"].map(|name| RealDir::new(path(name))).into();
+    for (dir, id) in dirs.iter().zip(1..) {
+        LogDirs::format(dir, "c", 1, DirectoryId(Uuid::from_u128(id))).unwrap();
+    }
+    let at = |dirs: &[&RealDir], name: &str| {
+        let dirs = dirs.iter().map(|dir| (*dir).clone()).collect();
+        let opened = LogDirs::open(dirs, "c", 1).unwrap();
+        opened.directory_at(&path(name).display().to_string())
+    };
+    let id = |number| Some((DirectoryId(Uuid::from_u128(number)), true));
+    let [one, two] = [&dirs[0], &dirs[1]];
+    assert_eq!(at(&[two, one], "one"), id(1), "in another order");
+    assert_eq!(at(&[two], "two"), id(2));
+    assert_eq!(at(&[two], "one"), None, "no longer named");
+    // A disk that is not there any more.
+    std::fs::remove_dir_all(path("one")).unwrap();
+    std::fs::write(path("one"), "no directory").unwrap();
+    assert_eq!(at(&[one, two], "two"), id(2));
+    assert_eq!(at(&[one, two], "one"), None);
 }
 
 #[test]
