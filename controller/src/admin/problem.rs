@@ -294,6 +294,9 @@ fn refuse_query(rejection: &QueryRejection) -> Refused {
     )
 }
 
+/// The fields of bodies that are maps from configuration keys to values.
+const CONFIG_MAPS: [&str; 2] = ["set", "configs"];
+
 /// The field that serde's sentence is about, as a JSON Pointer.
 fn pointer_in(text: &str) -> Option<String> {
     let text = text.strip_prefix("Failed to deserialize the JSON body into the target type: ")?;
@@ -319,8 +322,17 @@ fn pointer_in(text: &str) -> Option<String> {
 }
 
 fn pointer(path: &str) -> String {
+    // The keys of maps of configuration values have dots in them.
+    let key = CONFIG_MAPS.iter().find_map(|map| {
+        let key = path.strip_prefix(map)?.strip_prefix('.')?;
+        Some([*map, key])
+    });
+    let parts: Vec<&str> = match &key {
+        Some(parts) => parts.to_vec(),
+        None => path.split(['.', '[', ']']).collect(),
+    };
     let mut pointer = String::new();
-    for part in path.split(['.', '[', ']']).filter(|part| !part.is_empty()) {
+    for part in parts.into_iter().filter(|part| !part.is_empty()) {
         pointer.push('/');
         pointer.push_str(&part.replace('~', "~0").replace('/', "~1"));
     }
@@ -356,6 +368,14 @@ mod tests {
                 Some("/partitions/0/topic"),
             ),
             ("missing field `name` at line 1 column 2", Some("/name")),
+            (
+                "set.retention.ms: invalid type: integer `3`, expected a string",
+                Some("/set/retention.ms"),
+            ),
+            (
+                "configs.retention.ms: invalid type: boolean `true`, expected a string",
+                Some("/configs/retention.ms"),
+            ),
             ("expected value at line 1 column 1", None),
         ] {
             assert_eq!(
