@@ -1,11 +1,13 @@
 //! What may happen to processes, hosts, disks and clocks. Each fault is noted in the history when it begins and when it ends.
 //! Law: processes are ended and started by the cluster's own script, hosts cut apart by [`Network`]; disks and clocks fail by the
-//! files that programs of the chaos build look at.
+//! files that programs of the chaos build look at, but for a disk that is full: it is one.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::history::{Event, History};
 use super::network::Network;
@@ -30,6 +32,27 @@ pub struct PowerCut {
     pub bytes_lost: u64,
     /// Writes that are half there.
     pub torn: usize,
+}
+
+/// What takes the room of a disk that is full.
+const FILLER: &str = "filler";
+
+/// Runs a program of the system.
+fn run(program: &str, words: &[&str]) -> Result<()> {
+    let done = Command::new(program).args(words).output();
+    let done = done.with_context(|| format!("{program} is needed"))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(
+        done.status.success(),
+        "{program} {}: {}",
+        words.join(" "),
+        said.trim()
+    );
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a path that is text")
 }
 
 /// Runs something that blocks without holding up the streams.
@@ -201,12 +224,76 @@ impl Faults {
     pub fn wipe(&self, broker: i32) -> Result<()> {
         self.note("wiped", &Process::Broker(broker), true);
         self.note("wiped", &Process::Broker(broker), false);
+        self.new_laboratory(broker)?;
+        blocking(|| self.cluster.wipe_broker(broker))
+    }
+
+    /// The data of a stopped broker moves to a disk of its own, of so many MiB. Only inside the sandbox: the mount ends with it.
+    ///
+    /// # Errors
+    /// When that disk cannot be made.
+    pub fn small_disk(&self, broker: i32, mib: u32) -> Result<()> {
+        let data = self.cluster.broker_data(broker);
+        let kept = data.with_extension("kept");
+        fs::rename(&data, &kept)?;
+        fs::create_dir(&data)?;
+        let size = format!("size={mib}m");
+        run("mount", &["-t", "tmpfs", "-o", &size, "none", text(&data)?])?;
+        run("cp", &["-a", text(&kept.join("."))?, text(&data)?])?;
+        fs::remove_dir_all(kept)?;
+        self.new_laboratory(broker)
+    }
+
+    /// Takes the last byte of room on a small disk.
+    ///
+    /// # Errors
+    /// When it cannot be filled.
+    pub fn fill(&self, broker: i32) -> Result<()> {
+        self.note("full", &Process::Broker(broker), true);
+        let mut filler = File::create(self.cluster.broker_data(broker).join(FILLER))?;
+        let bytes = vec![0; 64 * 1024];
+        loop {
+            match filler.write(&bytes) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Gives the room back.
+    ///
+    /// # Errors
+    /// When it was not taken.
+    pub fn make_room(&self, broker: i32) -> Result<()> {
+        fs::remove_file(self.cluster.broker_data(broker).join(FILLER))?;
+        self.note("full", &Process::Broker(broker), false);
+        Ok(())
+    }
+
+    /// The data of a stopped broker moves back from its small disk.
+    ///
+    /// # Errors
+    /// When something there is still in use.
+    pub fn usual_disk(&self, broker: i32) -> Result<()> {
+        let data = self.cluster.broker_data(broker);
+        let kept = data.with_extension("kept");
+        fs::create_dir(&kept)?;
+        run("cp", &["-a", text(&data.join("."))?, text(&kept)?])?;
+        run("umount", &[text(&data)?])?;
+        fs::remove_dir(&data)?;
+        fs::rename(&kept, &data)?;
+        self.new_laboratory(broker)
+    }
+
+    /// What a stopped broker's laboratory knows of its files is of other files.
+    fn new_laboratory(&self, broker: i32) -> Result<()> {
         let laboratory = self.laboratory(Process::Broker(broker));
         if laboratory.is_dir() {
             fs::remove_dir_all(&laboratory)?;
             fs::create_dir(&laboratory)?;
         }
-        blocking(|| self.cluster.wipe_broker(broker))
+        Ok(())
     }
 
     /// The power of these processes goes: they are gone at the same moment, and with them what was not synced, as the seed decides.
@@ -278,7 +365,7 @@ impl Faults {
 }
 
 #[cfg(feature = "chaos")]
-fn forget_unsynced(home: &std::path::Path, seed: u64) -> Result<PowerCut> {
+fn forget_unsynced(home: &Path, seed: u64) -> Result<PowerCut> {
     let cut = kuorum_storage::chaos_dir::cut_power(home, seed, false)?;
     Ok(PowerCut {
         pending: cut.pending,
@@ -289,6 +376,6 @@ fn forget_unsynced(home: &std::path::Path, seed: u64) -> Result<PowerCut> {
 }
 
 #[cfg(not(feature = "chaos"))]
-fn forget_unsynced(_: &std::path::Path, _: u64) -> Result<PowerCut> {
+fn forget_unsynced(_: &Path, _: u64) -> Result<PowerCut> {
     anyhow::bail!("only programs of the chaos build forget what was not synced: `make chaos-build`")
 }

@@ -7,8 +7,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::{CHAOS_BUILD, Lab, NOTHING, QUICK, Scenario};
 use crate::chaos::lab::every_process;
+use crate::chaos::sandbox;
 use crate::chaos::watch::{log_lines, wall_clock};
-use crate::chaos::workload::Stream;
+use crate::chaos::workload::{Stream, Writing};
 use crate::cluster::Process;
 
 const TOPIC: &str = "bank-transfers";
@@ -211,7 +212,7 @@ async fn wiped_follower(lab: &Lab) -> Result<()> {
 
 pub(super) const FAILING_DISKS: Scenario = Scenario {
     name: "failing-disks",
-    story: "The leader's disk becomes slow; a follower's fills up; the leader's refuses to sync. Each is mended by a restart.",
+    story: "The leader's disk becomes slow; a follower's says that it is full; the leader's refuses to sync; the leader's, a small one, is filled to the last byte. Each is mended by a restart.",
     guards: "D6, rule 10: an IO error takes the directory out of service, leadership moves, nothing that was acknowledged is lost; a slow disk loses nothing",
     without: "a broker that tries a failed sync again acknowledges what the kernel has dropped; one that stays leader stops all writes",
     mutations: &["sim:LeaderCountsUnflushed", "checker:acked-is-read"],
@@ -256,7 +257,58 @@ async fn failing_disks(lab: &Lab) -> Result<()> {
         "the disk of broker {leader} refused to sync; broker {next} leads and writes went on"
     ));
     mend(lab, broken).await?;
+    if sandbox::inside() {
+        full_for_real(lab, &stream).await?;
+    } else {
+        lab.step("left out: this machine lets nobody mount a small disk to fill it");
+    }
     stream.stop().await
+}
+
+/// The leader's data lies on a disk of its own, which is filled and given room again.
+async fn full_for_real(lab: &Lab, stream: &Writing) -> Result<()> {
+    const MIB: u32 = 64;
+    let replicas = lab.admin.partition(TOPIC, 0).await?.replicas;
+    let preferred = *replicas.first().context("it has replicas")?;
+    let process = Process::Broker(preferred);
+    lab.faults.stop(process)?;
+    lab.faults.small_disk(preferred, MIB)?;
+    lab.faults.start(process)?;
+    lab.whole().await?;
+    lab.admin.elect_preferred().await?;
+    lab.partition_until(TOPIC, "the broker with the small disk leads", |one| {
+        one.leader == Some(preferred)
+    })
+    .await?;
+    lab.flow(stream, RATE).await?;
+
+    let filled = wall_clock();
+    lab.faults.fill(preferred)?;
+    let next = lab.another_leader(TOPIC, preferred).await?;
+    lab.partition_until(TOPIC, "the broker with the full disk is out", |one| {
+        !one.isr.contains(&preferred)
+    })
+    .await?;
+    lab.flow(stream, RATE).await?;
+    let said = complaints(lab, preferred, filled)?;
+    ensure!(
+        said.contains("is offline"),
+        "broker {preferred} did not say that its directory is offline: {said}"
+    );
+    lab.step(format!(
+        "the disk of the leader, broker {preferred}, is full to the last byte; broker {next} leads and writes went on; {said}"
+    ));
+
+    lab.faults.make_room(preferred)?;
+    lab.faults.kill(process)?;
+    lab.faults.start(process)?;
+    lab.whole().await?;
+    lab.step("the disk has room again, and the broker was started again");
+    lab.flow(stream, RATE).await?;
+    lab.faults.stop(process)?;
+    lab.faults.usual_disk(preferred)?;
+    lab.faults.start(process)?;
+    lab.whole().await
 }
 
 async fn mend(lab: &Lab, process: Process) -> Result<()> {
