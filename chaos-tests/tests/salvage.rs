@@ -1,6 +1,8 @@
-//! The night of the power cut, small: what the old leader has to cut off is set aside on it, and comes back once.
+//! The night of the power cut, small: what the old leader has to cut off is set aside on it, and comes back once, whoever dies
+//! on the way.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 const TOPIC: &str = "telemetry-logs";
 
 /// Whichever controller answers.
+#[derive(Clone)]
 struct Api {
     controllers: Vec<String>,
     http: reqwest::Client,
@@ -58,7 +61,7 @@ impl Api {
         (page.items, page.unreachable_brokers)
     }
 
-    async fn replay(&self, id: &str) -> SalvageReplay {
+    async fn replay(&self, id: &str, target: &str) -> SalvageReplay {
         let deadline = Instant::now() + SETTLE;
         loop {
             assert!(
@@ -66,7 +69,8 @@ impl Api {
                 "{id} is not replayed within {SETTLE:?}"
             );
             let path = format!("/salvage/{id}/replay");
-            let (status, body) = self.ask(Method::POST, &path, None).await;
+            let into = json!({ "target": target });
+            let (status, body) = self.ask(Method::POST, &path, Some(into)).await;
             assert!(status.is_success(), "{body}");
             let replay: SalvageReplay = serde_json::from_value(body).expect("a replay");
             if replay.state == ReplayState::Done {
@@ -76,12 +80,12 @@ impl Api {
     }
 }
 
-/// How often each id in `[0, upto)` is read.
-async fn counts(bootstrap: &str, upto: u64) -> BTreeMap<u64, usize> {
-    let reads = read_all(bootstrap, TOPIC, 1, &AtomicU64::new(0))
+/// How often each id is read, those in `ids` at least.
+async fn counts(bootstrap: &str, topic: &str, ids: Range<u64>) -> BTreeMap<u64, usize> {
+    let reads = read_all(bootstrap, topic, 1, &AtomicU64::new(0))
         .await
         .expect("the topic can be read");
-    let mut counts: BTreeMap<u64, usize> = (0..upto).map(|id| (id, 0)).collect();
+    let mut counts: BTreeMap<u64, usize> = ids.map(|id| (id, 0)).collect();
     for read in reads {
         *counts.entry(read.id).or_default() += 1;
     }
@@ -179,7 +183,15 @@ async fn what_an_unclean_election_cut_off_comes_back_once() {
     assert_eq!((item.records, item.complete), (500, true));
     assert_eq!((item.topic.as_str(), item.partition), (TOPIC, 0));
     assert_eq!(item.brokers, [old]);
-    let before = counts(&bootstrap, 2_100).await;
+    let cause = item.cause.expect("the election is remembered");
+    let (_, events) = api
+        .ask(Method::GET, &format!("/events?after={}", cause - 1), None)
+        .await;
+    let event = &events["items"][0];
+    assert_eq!(event["id"], cause, "{events}");
+    assert_eq!(event["type"], "unclean_election");
+    assert_eq!(event["details"]["leader_epoch"], item.unclean_epoch);
+    let before = counts(&bootstrap, TOPIC, 0..2_100).await;
     for (id, count) in &before {
         assert_eq!(*count, usize::from(!(1_500..2_000).contains(id)), "{id}");
     }
@@ -209,20 +221,121 @@ async fn what_an_unclean_election_cut_off_comes_back_once() {
         assert_eq!(problem["code"], "RESOURCE_NOT_FOUND");
     }
 
-    // Two at once, and the active controller dies on the way: each record comes back once.
-    let (one, two) = tokio::join!(api.replay(&item.id), api.replay(&item.id));
+    // Two at once, and the active controller dies afterwards: each record comes back once.
+    let (one, two) = tokio::join!(api.replay(&item.id, TOPIC), api.replay(&item.id, TOPIC));
     assert_eq!((one.replayed, &one), (500, &two));
-    let (_, quorum) = api.ask(Method::GET, "/quorum", None).await;
-    let active = quorum["leader"].as_i64().expect("a leader") as i32;
+    let active = admin.active_controller().await.expect("one is active");
     cluster.kill(Process::Controller(active)).expect("killed");
-    assert_eq!(api.replay(&item.id).await, one, "the first result");
+    assert_eq!(api.replay(&item.id, TOPIC).await, one, "the first result");
     cluster.start(Process::Controller(active)).expect("started");
-    let after = counts(&bootstrap, 2_100).await;
+    let after = counts(&bootstrap, TOPIC, 0..2_100).await;
     assert!(after.values().all(|count| *count == 1), "{after:?}");
+
+    let story = InPieces {
+        cluster: &cluster,
+        admin: &admin,
+        api: &api,
+        item,
+    };
+    story
+        .dies_on_the_way("without-its-controller", async || {
+            let active = admin.active_controller().await.expect("one is active");
+            cluster.kill(Process::Controller(active)).expect("killed");
+            Process::Controller(active)
+        })
+        .await;
+    story
+        .dies_on_the_way("without-its-holder", async || {
+            cluster.kill(Process::Broker(old)).expect("killed");
+            Process::Broker(old)
+        })
+        .await;
 
     let (status, deleted) = api.ask(Method::DELETE, &path, None).await;
     assert_eq!(status, StatusCode::OK, "{deleted}");
     assert_eq!(deleted["deleted_from"], json!([old]));
     assert_eq!(api.items().await.0, []);
-    assert_eq!(api.replay(&item.id).await, one, "known even now");
+    assert_eq!(api.replay(&item.id, TOPIC).await, one, "known even now");
+}
+
+/// Replays that somebody dies in the middle of.
+struct InPieces<'a> {
+    cluster: &'a LocalCluster,
+    admin: &'a Admin,
+    api: &'a Api,
+    item: &'a SalvageItem,
+}
+
+impl InPieces<'_> {
+    /// Replays the item into a new topic in hundreds of pages, has `kill` kill a process after the first of them, and starts
+    /// it again. Nobody asks for the replay again: it goes on by itself.
+    async fn dies_on_the_way(&self, target: &str, kill: impl AsyncFnOnce() -> Process) {
+        let Self {
+            cluster,
+            admin,
+            api,
+            item,
+        } = self;
+        // Two records a page.
+        let configs = [("max.message.bytes", "500"), ("min.insync.replicas", "1")];
+        admin
+            .create_topic(target, 1, &configs)
+            .await
+            .expect("a topic");
+        admin.wait_until_whole(target, SETTLE).await.expect("whole");
+        let leader = admin.partition(target, 0).await.expect("it").leader;
+        let mut others = (1..=3).filter(|broker| !item.brokers.contains(broker));
+        let witness = others
+            .find(|broker| leader != Some(*broker))
+            .expect("one neither leads nor holds the item");
+        let asked = tokio::spawn({
+            let (api, id, target) = ((*api).clone(), item.id.clone(), target.to_owned());
+            async move { api.replay(&id, &target).await }
+        });
+        let reached = async || {
+            let partition = admin.partition(target, 0).await?;
+            Ok::<i64, anyhow::Error>(partition.high_watermark.unwrap_or(0))
+        };
+        admin
+            .wait_until(SETTLE, "the replay has begun", async || {
+                Ok(reached().await? > 0)
+            })
+            .await
+            .expect("begun");
+        // Without one of the in-sync replicas nothing more is acknowledged, so that it stays in the middle.
+        cluster.pause(Process::Broker(witness)).expect("paused");
+        let middle = reached().await.expect("the leader answers");
+        assert!(
+            middle < item.records as i64,
+            "{middle} records: the replay was over before anybody died"
+        );
+        asked.abort();
+        let dead = kill().await;
+        cluster.resume(Process::Broker(witness)).expect("resumed");
+        cluster.start(dead).expect("started");
+        let mut seen = None;
+        admin
+            .wait_until(SETTLE, "the replay is done", async || {
+                let items = api.items().await.0;
+                let found = items.into_iter().find(|one| one.id == item.id);
+                let replays = found.map(|one| one.replays).unwrap_or_default();
+                seen = replays.into_iter().find(|replay| replay.target == target);
+                Ok(seen
+                    .as_ref()
+                    .is_some_and(|replay| replay.state == ReplayState::Done))
+            })
+            .await
+            .unwrap_or_else(|error| panic!("{target}: {error}: {seen:?}"));
+        let done = seen.expect("it was seen");
+        assert_eq!(done.replayed, item.records, "{target}");
+        let again = api.replay(&item.id, target).await;
+        assert_eq!(again, done, "asked for again");
+        admin.wait_until_whole(target, SETTLE).await.expect("whole");
+        let bootstrap = cluster.bootstrap().expect("brokers");
+        let counts = counts(&bootstrap, target, 1_500..2_000).await;
+        assert!(
+            counts.len() == 500 && counts.values().all(|count| *count == 1),
+            "{target}: {counts:?}"
+        );
+    }
 }

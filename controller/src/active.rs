@@ -640,7 +640,7 @@ impl Active {
         Ok(decided.response)
     }
 
-    /// Keeps a producer id for the replay of a salvaged item into a topic.
+    /// Keeps a producer id for the replay of a salvaged item of so many records into a topic.
     ///
     /// # Errors
     /// As the decision, or NOT_CONTROLLER.
@@ -649,9 +649,12 @@ impl Active {
         item: &str,
         target: TopicId,
         partition: PartitionIndex,
+        records: u64,
     ) -> Result<SalvageReplayImage, RpcError> {
         let decided = self
-            .decide(|image, _, _, _| control::salvage::reserve(image, item, target, partition))
+            .decide(|image, _, _, _| {
+                control::salvage::reserve(image, item, target, partition, records)
+            })
             .await?;
         Ok(decided.response)
     }
@@ -670,6 +673,21 @@ impl Active {
             control::salvage::acknowledge(image, item, target, acknowledged)
         })
         .await?;
+        Ok(())
+    }
+
+    /// Takes note that a replay is given up until it is asked for again.
+    ///
+    /// # Errors
+    /// As the decision, or NOT_CONTROLLER.
+    pub async fn stop_replay(
+        &self,
+        item: &str,
+        target: TopicId,
+        acknowledged: u64,
+    ) -> Result<(), RpcError> {
+        self.decide(|image, _, _, _| control::salvage::stop(image, item, target, acknowledged))
+            .await?;
         Ok(())
     }
 

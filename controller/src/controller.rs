@@ -106,10 +106,11 @@ impl Controller {
             .map(|voter| (voter.id, voter.address.to_string()))
             .collect();
         let fleet = Fleet::new(client.clone(), clock.clone());
+        let replays = Replays::new(active.clone(), quorum.clone(), fleet.clone(), clock.clone());
         let admin = Admin {
             active: active.clone(),
             quorum: quorum.clone(),
-            replays: Replays::new(active.clone(), quorum.clone(), fleet.clone(), clock.clone()),
+            replays: replays.clone(),
             fleet: fleet.clone(),
             client,
             clock: clock.clone(),
@@ -144,10 +145,11 @@ impl Controller {
         tasks.spawn(active.clone().run());
         let founder = quorum.clone();
         tasks.spawn(async move { founder.found(voters).await });
-        let (ticking, probing, looking, stopped) = (
+        let (ticking, probing, looking, replaying, stopped) = (
             ticker::run(active.clone(), clock.clone(), rebalance),
             probe::run(active.clone(), clock.clone()),
             ticker::look_around(active.clone(), quorum.clone(), fleet, clock),
+            replays.take_over(),
             going_down.clone(),
         );
         tasks.spawn(async move {
@@ -155,6 +157,7 @@ impl Controller {
                 () = ticking => {}
                 () = probing => {}
                 () = looking => {}
+                () = replaying => {}
                 () = stopped.cancelled() => {}
             }
         });

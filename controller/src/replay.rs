@@ -1,6 +1,7 @@
 //! Replays of salvaged items: the active controller carries their records from a holder to the leader of the target.
 //! Law: one page in memory at a time, a deadline on every step. The record's index is its sequence, so the leader's log says
-//! how far a replay is, whoever carried it so far; what two carriers send at once comes into the log once.
+//! how far a replay is, whoever carried it so far; what two carriers send at once comes into the log once. A replay that the
+//! metadata log calls neither done nor stopped is carried by whoever is in office.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ const AT_ONCE: usize = 4;
 const PAGE_BYTES: usize = 512 * 1024;
 /// After so many records the metadata log takes note of how far a replay is.
 const NOTED_EVERY: u64 = 10_000;
-/// Without a single record acknowledged for so long a replay is given up; asked for again it goes on.
+/// Without a single record acknowledged, or a holder found, for so long a replay is given up; asked for again it goes on.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a leader has to answer.
 const PRODUCE_DEADLINE: Duration = Duration::from_secs(10);
@@ -119,6 +120,7 @@ impl Replays {
             replay,
             progress: sender,
         };
+        drop(running);
         tokio::spawn(async move {
             // Leaves the list however it ends.
             let _place = Place {
@@ -128,6 +130,75 @@ impl Replays {
             carrier.run().await;
         });
         Ok(progress)
+    }
+
+    /// How many records are in the target of a replay that this controller carries.
+    pub fn carried(&self, item: &str, target: TopicId) -> Option<u64> {
+        let running = self.running.lock();
+        match *running.get(&(item.to_owned(), target))?.borrow() {
+            Progress::Running(replayed) => Some(replayed),
+            Progress::Done(_) | Progress::Stopped { .. } => None,
+        }
+    }
+
+    /// Whenever this controller takes office: carries on, one after another, what another had begun and neither ended nor
+    /// given up. Runs until it is dropped.
+    pub async fn take_over(self) {
+        let mut office = self.active.watch();
+        loop {
+            if office.borrow_and_update().is_some() {
+                let image = self.quorum.image();
+                for (item, target, replay) in image.running_replays() {
+                    self.carry_on(item, target, replay).await;
+                }
+            }
+            if office.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Returns when the replay has ended, or this controller cannot carry it.
+    async fn carry_on(&self, item: &str, target: TopicId, replay: SalvageReplayImage) {
+        let began = self.clock.now().monotonic;
+        while self.active.office().is_some() {
+            let image = self.quorum.image();
+            let known = image.salvage_replay(item, target);
+            // It may have been asked for meanwhile, and be over.
+            if known.is_none_or(|known| known.replayed.is_some() || known.stopped) {
+                return;
+            }
+            let mut survey = self.fleet.salvaged(&image, item).await;
+            let started = match survey.items.remove(item) {
+                Some(held) => self
+                    .start(held, target, replay)
+                    .map_err(|error| error.to_string()),
+                None => Err("nobody who answers holds the item".to_owned()),
+            };
+            let why = match started {
+                Ok(mut progress) => {
+                    // The sender goes with the carrier, whatever it last said.
+                    let _ = progress
+                        .wait_for(|progress| !matches!(progress, Progress::Running(_)))
+                        .await;
+                    return;
+                }
+                Err(why) => why,
+            };
+            if self.clock.now().monotonic.since(began) >= PATIENCE {
+                return self.give_up(item, target, replay.acknowledged, &why).await;
+            }
+            self.clock.sleep(PAUSE).await;
+        }
+    }
+
+    /// Takes note that a replay goes on only when it is asked for again.
+    pub async fn give_up(&self, item: &str, target: TopicId, replayed: u64, why: &str) {
+        tracing::warn!(item, %target, replayed, why, "a replay stopped");
+        if let Err(error) = self.active.stop_replay(item, target, replayed).await {
+            // Whoever is in office next carries it on, unless its target is gone.
+            tracing::debug!(item, %target, %error.message, "that it stopped could not be noted");
+        }
     }
 }
 
@@ -159,19 +230,25 @@ struct Desk {
 impl Carrier {
     async fn run(mut self) {
         let id = self.held.item.id.clone();
-        let records = self.held.item.records;
-        tracing::info!(item = id, target = %self.target, records, from = self.replay.acknowledged, "a replay begins");
+        tracing::info!(item = id, target = %self.target, records = self.held.item.records, from = self.replay.acknowledged, "a replay begins");
         let (mut replayed, mut moved) = (self.replay.acknowledged, self.now());
         let (why, refused) = loop {
             if self.all.active.office().is_none() {
-                break ("another controller is active now".to_owned(), false);
+                let why = "another controller is active now and carries it on".to_owned();
+                tracing::info!(item = id, target = %self.target, replayed, why, "a replay is left");
+                self.progress.send_replace(Progress::Stopped {
+                    replayed,
+                    why,
+                    refused: false,
+                });
+                return;
             }
             let trouble = match self.carry(&mut replayed, &mut moved).await {
                 Ok(()) => {
                     match self
                         .all
                         .active
-                        .finish_replay(&id, self.target, records)
+                        .finish_replay(&id, self.target, replayed)
                         .await
                     {
                         Ok(result) => {
@@ -194,7 +271,7 @@ impl Carrier {
                 }
             }
         };
-        tracing::warn!(item = id, target = %self.target, replayed, records, why, refused, "a replay stopped");
+        self.all.give_up(&id, self.target, replayed, &why).await;
         self.progress.send_replace(Progress::Stopped {
             replayed,
             why,
@@ -211,11 +288,13 @@ impl Carrier {
         let image = self.all.quorum.image();
         let id = self.held.item.id.clone();
         let mut survey = self.all.fleet.salvaged(&image, &id).await;
-        // A longer copy that appears meanwhile is another replay's: this one's number of records stays as it is.
-        if let Some(held) = survey.items.remove(&id)
-            && held.item.records == self.held.item.records
-        {
-            self.held.holders = held.holders;
+        let Some(held) = survey.items.remove(&id) else {
+            return;
+        };
+        let is_too_short = self.held.item.records < self.replay.records;
+        // A copy that is longer than was asked for is another replay's: this one's number of records stays as it is.
+        if held.item.records == self.held.item.records || is_too_short {
+            self.held = held;
         }
     }
 
@@ -249,6 +328,12 @@ impl Carrier {
                 noted = next;
                 self.note(next).await?;
             }
+        }
+        let wanted = self.replay.records.max(next);
+        if records < wanted {
+            return Err(Trouble::Passing(format!(
+                "the copies that can be read have {records} records, and the item had {wanted} when it was asked for"
+            )));
         }
         *replayed = records;
         Ok(())

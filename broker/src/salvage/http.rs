@@ -75,7 +75,7 @@ struct Report {
     skipped_transactions: usize,
     complete: bool,
     damage: Option<String>,
-    cause: String,
+    reason: String,
     created_at: i64,
 }
 
@@ -101,7 +101,7 @@ impl Report {
                 .damage
                 .as_ref()
                 .map(|damage| format!("{} at {}: {}", damage.part, damage.position, damage.reason)),
-            cause: item.cause.clone(),
+            reason: item.cause.clone(),
             created_at: item.created_at.0,
         }
     }

@@ -182,6 +182,7 @@ fn remarks(item: &SalvageItem) -> Vec<String> {
     remarks.extend(item.replays.iter().map(|replay| match replay.state {
         ReplayState::Done => format!("replayed into {}", replay.target),
         ReplayState::Running => format!("being replayed into {}", replay.target),
+        ReplayState::Stopped => format!("replayed in part into {}", replay.target),
     }));
     remarks
 }
@@ -220,7 +221,7 @@ impl Show {
                         ),
                     ),
                     ("epochs", epochs.join(", ")),
-                    ("cause", item.cause.clone()),
+                    ("cause", cause(item)),
                     ("set aside", rfc3339(item.created_at)),
                     ("brokers", list(&item.brokers)),
                     (
@@ -259,6 +260,14 @@ impl Show {
     }
 }
 
+/// Why it was cut off, and the event to look up.
+fn cause(item: &SalvageItem) -> String {
+    match item.cause {
+        Some(event) => format!("{}, event {event}", item.reason),
+        None => item.reason.clone(),
+    }
+}
+
 fn sentence(replay: &SalvageReplay) -> String {
     let records = counted(replay.replayed, "record", "records");
     match (replay.state, replay.finished_at) {
@@ -268,8 +277,12 @@ fn sentence(replay: &SalvageReplay) -> String {
             replay.partition,
             rfc3339(at)
         ),
+        (ReplayState::Stopped, _) => format!(
+            "{records} replayed into {}, partition {}, then it stopped: ask for the replay again",
+            replay.target, replay.partition
+        ),
         _ => format!(
-            "{records} replayed into {}, partition {}, and not done",
+            "{records} replayed into {}, partition {}, and it goes on",
             replay.target, replay.partition
         ),
     }

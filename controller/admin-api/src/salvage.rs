@@ -42,7 +42,12 @@ pub struct SalvageItem {
     /// Where its bytes are not what was set aside, if anywhere; what lies behind is not counted.
     #[serde(default)]
     pub damage: Option<String>,
-    pub cause: String,
+    /// The event of the unclean election that made its holders cut it off: `GET /events`. Null when the history does not go
+    /// back so far.
+    #[serde(default)]
+    pub cause: Option<i64>,
+    /// The same in words.
+    pub reason: String,
     /// Milliseconds since 1970.
     pub created_at: i64,
     /// Who holds a copy.
@@ -118,8 +123,11 @@ pub struct ReplaySalvage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayState {
-    /// It goes on, or goes on when it is asked for again.
+    /// The active controller carries it, whichever that is.
     Running,
+    /// It was given up (nobody could be asked for the records, or the target took no more) and goes on when it is asked for
+    /// again.
+    Stopped,
     /// Every record is in the target.
     Done,
 }

@@ -92,8 +92,14 @@ pub enum MetadataRecord {
         target: TopicId,
         partition: PartitionIndex,
         producer_id: ProducerId,
+        /// So many records the item had when the replay was asked for.
+        #[serde(default)]
+        records: u64,
         /// So many records are known to be in the target.
         acknowledged: u64,
+        /// It was given up, and goes on when it is asked for again.
+        #[serde(default)]
+        stopped: bool,
     },
     /// A replay is over: whoever asks for it again gets this result.
     SalvageReplayed {

@@ -2,6 +2,7 @@
 //! Law: what is asked of brokers is bounded in time, and the answer says who did not answer. A replay that is done is not
 //! done again: whoever asks gets the first one's result.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::Json;
@@ -13,10 +14,11 @@ use kuorum_admin_api::{
     MAX_PAGE_SIZE, PageQuery, Problem, ReplaySalvage, ReplayState, SalvageDeleted, SalvageDetail,
     SalvageItem, SalvagePage, SalvageRecords, SalvageReplay,
 };
+use kuorum_metadata::events::EventKind;
 use kuorum_metadata::image::SalvageReplayImage;
 use kuorum_metadata::{MetadataImage, TopicImage};
-use kuorum_protocol::BrokerId;
 use kuorum_protocol::error_code::ErrorCode;
+use kuorum_protocol::{BrokerId, PartitionIndex};
 use kuorum_storage::salvage::ItemId;
 use serde::Deserialize;
 
@@ -51,10 +53,11 @@ pub(super) async fn list(
     let size = query.page_size.unwrap_or(MAX_PAGE_SIZE).min(MAX_PAGE_SIZE);
     // One more than the page shows whether there is another.
     let survey = admin.fleet.salvage(&image, &after, size + 1).await;
+    let causes = causes(&admin);
     let items = survey
         .items
         .into_values()
-        .map(|held| view(&image, held.item));
+        .map(|held| view(&admin, &image, &causes, held.item));
     let page = page(&query, "salvage", items, |item| item.id.clone())?;
     Ok(Json(SalvagePage {
         items: page.items,
@@ -78,7 +81,7 @@ pub(super) async fn get(
     let path = format!("/api/v1/salvage/{id}");
     let (held, unreachable_brokers) = find(&admin, &image, &id, &path).await?;
     Ok(Json(SalvageDetail {
-        item: view(&image, held.item),
+        item: view(&admin, &image, &causes(&admin), held.item),
         unreachable_brokers,
     }))
 }
@@ -120,15 +123,42 @@ fn names(brokers: &[i32]) -> String {
     names.join(", ")
 }
 
-fn view(image: &MetadataImage, item: SalvageItem) -> SalvageItem {
+/// The event of each unclean election that is still remembered, by the topic's id, the partition and the leader epoch.
+type Causes = HashMap<(String, PartitionIndex, i32), i64>;
+
+fn causes(admin: &Admin) -> Causes {
+    admin.quorum.published().with_history(|history| {
+        let events = history.events().filter_map(|event| {
+            let EventKind::UncleanElection { leader_epoch, .. } = &event.what else {
+                return None;
+            };
+            let place = (
+                event.topic_id?.to_string(),
+                event.partition?,
+                leader_epoch.0,
+            );
+            Some((place, event.id.0))
+        });
+        events.collect()
+    })
+}
+
+fn view(admin: &Admin, image: &MetadataImage, causes: &Causes, item: SalvageItem) -> SalvageItem {
     let replays = image
         .salvage_replays(&item.id)
         .filter_map(|(target, replay)| {
             let topic = image.topic_by_id(target)?;
-            Some(report(&item.id, topic, &replay, replay.acknowledged))
+            let carried = admin.replays.carried(&item.id, target).unwrap_or(0);
+            let reached = replay.acknowledged.max(carried);
+            Some(report(&item.id, topic, &replay, reached))
         })
         .collect();
-    SalvageItem { replays, ..item }
+    let place = (item.topic_id.clone(), item.partition, item.unclean_epoch);
+    SalvageItem {
+        cause: causes.get(&place).copied(),
+        replays,
+        ..item
+    }
 }
 
 fn report(
@@ -144,6 +174,7 @@ fn report(
         partition: replay.partition,
         state: match done {
             Some(_) => ReplayState::Done,
+            None if replay.stopped => ReplayState::Stopped,
             None => ReplayState::Running,
         },
         replayed: done.map_or(reached, |done| done.records),
@@ -306,13 +337,18 @@ async fn replay_into(
             )
             .in_field("/target")
         })?,
-        None => image.topic_by_id(parsed.topic_id).ok_or_else(|| {
-            Refused::kafka(
-                ErrorCode::UnknownTopicId,
-                "the topic these records were of is deleted: name another one",
-            )
-            .in_field("/target")
-        })?,
+        None => match image.topic_by_id(parsed.topic_id) {
+            Some(topic) => topic,
+            None => {
+                // An item that nobody holds is missing first of all.
+                find(admin, &image, id, path).await?;
+                return Err(Refused::kafka(
+                    ErrorCode::UnknownTopicId,
+                    "the topic these records were of is deleted: name another one",
+                )
+                .in_field("/target"));
+            }
+        },
     };
     // Known, even if nobody holds the item any more.
     if let Some(known) = image.salvage_replay(id, target.id)
@@ -323,7 +359,7 @@ async fn replay_into(
     let (held, _) = find(admin, &image, id, path).await?;
     let reserved = admin
         .active
-        .reserve_replay(id, target.id, parsed.partition)
+        .reserve_replay(id, target.id, parsed.partition, held.item.records)
         .await
         .map_err(|error| match ErrorCode::from(error.code) {
             ErrorCode::InvalidPartitions => Refused::new(
@@ -337,10 +373,15 @@ async fn replay_into(
             }
             _ => Refused::from(error),
         })?;
-    let mut progress = admin
-        .replays
-        .start(held, target.id, reserved)
-        .map_err(|error| Refused::kafka(ErrorCode::ThrottlingQuotaExceeded, error.to_string()))?;
+    let mut progress = match admin.replays.start(held, target.id, reserved) {
+        Ok(progress) => progress,
+        Err(error) => {
+            let why = error.to_string();
+            let reached = reserved.acknowledged;
+            admin.replays.give_up(id, target.id, reached, &why).await;
+            return Err(Refused::kafka(ErrorCode::ThrottlingQuotaExceeded, why));
+        }
+    };
     let ended = progress.wait_for(|progress| !matches!(progress, Progress::Running(_)));
     let seen = tokio::select! {
         ended = ended => ended.map(|progress| progress.clone()).ok(),
@@ -349,6 +390,14 @@ async fn replay_into(
     let seen = seen.unwrap_or_else(|| progress.borrow().clone());
     let now = admin.quorum.image().salvage_replay(id, target.id);
     let known = now.unwrap_or(reserved);
+    if let Progress::Stopped { replayed, why, .. } = &seen
+        && !known.stopped
+        && admin.replays.carried(id, target.id).is_none()
+    {
+        // Asked for in the moment it was given up.
+        let reached = *replayed;
+        admin.replays.give_up(id, target.id, reached, why).await;
+    }
     match seen {
         Progress::Done(_) => Ok(Json(report(id, target, &known, 0)).into_response()),
         Progress::Running(reached) => {

@@ -314,7 +314,7 @@ mod tests {
         serde_json::from_value(serde_json::json!({
             "id": "a", "topic": "t", "topic_id": "x", "partition": 0, "unclean_epoch": 5, "first_offset": 10,
             "end_offset": end_offset, "records": end_offset - 10, "bytes": 100, "first_timestamp": 1,
-            "last_timestamp": 2, "epochs": [], "complete": true, "cause": "", "created_at": 3
+            "last_timestamp": 2, "epochs": [], "complete": true, "reason": "", "created_at": 3
         }))
         .expect("an item")
     }

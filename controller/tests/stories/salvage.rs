@@ -18,7 +18,7 @@ fn item(topic_id: &str, end_offset: i64) -> Value {
         "id": id_of(topic_id), "topic": "telemetry-logs", "topic_id": topic_id, "partition": 1, "unclean_epoch": 5,
         "first_offset": 10, "end_offset": end_offset, "records": end_offset - 10, "bytes": 7, "first_timestamp": 1,
         "last_timestamp": 2, "epochs": [{"epoch": 3, "start_offset": 10}], "complete": true, "damage": null,
-        "skipped_transactions": 0, "cause": "unclean election of leader epoch 5", "created_at": 3,
+        "skipped_transactions": 0, "reason": "unclean election of leader epoch 5", "created_at": 3,
     })
 }
 
@@ -159,6 +159,15 @@ async fn what_brokers_hold_is_one_list_and_a_mistake_changes_nothing() {
             Method::POST,
             format!("{other}/replay"),
             into("wide"),
+            404,
+            "RESOURCE_NOT_FOUND",
+            None,
+        ),
+        // Neither such an item nor its topic exists.
+        (
+            Method::POST,
+            format!("{other}/replay"),
+            None,
             404,
             "RESOURCE_NOT_FOUND",
             None,

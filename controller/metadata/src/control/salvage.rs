@@ -9,7 +9,8 @@ use super::{Decision, Refusal};
 use crate::image::{MetadataImage, SalvageReplayImage, SalvageReplayedImage, is_internal_topic};
 use crate::record::MetadataRecord;
 
-/// Keeps a producer id for the replay of `item` into a partition of `target`. Asked again, answers with what is there.
+/// Keeps a producer id for the replay of `item`, which has so many records, into a partition of `target`. Asked again, answers
+/// with what is there, and a replay that was given up goes on.
 ///
 /// # Errors
 /// UNKNOWN_TOPIC_ID, INVALID_PARTITIONS if the target has no such partition, INVALID_TOPIC_EXCEPTION for the coordinators'
@@ -19,9 +20,22 @@ pub fn reserve(
     item: &str,
     target: TopicId,
     partition: PartitionIndex,
+    records: u64,
 ) -> Result<Decision<SalvageReplayImage>, Refusal> {
     if let Some(known) = image.salvage_replay(item, target) {
-        return Ok(Decision::unchanged(known));
+        let is_news = known.stopped || records > known.records;
+        if known.replayed.is_some() || !is_news {
+            return Ok(Decision::unchanged(known));
+        }
+        let goes_on = SalvageReplayImage {
+            records: known.records.max(records),
+            stopped: false,
+            ..known
+        };
+        return Ok(Decision {
+            records: vec![record_of(item, target, &goes_on)],
+            response: goes_on,
+        });
     }
     let topic = image.topic_by_id(target).ok_or_else(|| {
         Refusal::new(
@@ -67,13 +81,17 @@ pub fn reserve(
                 target,
                 partition,
                 producer_id,
+                records,
                 acknowledged: 0,
+                stopped: false,
             },
         ],
         response: SalvageReplayImage {
             partition,
             producer_id,
+            records,
             acknowledged: 0,
+            stopped: false,
             replayed: None,
         },
     })
@@ -93,16 +111,52 @@ pub fn acknowledge(
     if replay.replayed.is_some() || replay.acknowledged >= acknowledged {
         return Ok(Decision::unchanged(()));
     }
+    let further = SalvageReplayImage {
+        acknowledged,
+        ..replay
+    };
     Ok(Decision {
-        records: vec![MetadataRecord::SalvageReplay {
-            item: item.to_owned(),
-            target,
-            partition: replay.partition,
-            producer_id: replay.producer_id,
-            acknowledged,
-        }],
+        records: vec![record_of(item, target, &further)],
         response: (),
     })
+}
+
+/// A replay is given up until somebody asks for it again; so many records are in the target.
+///
+/// # Errors
+/// RESOURCE_NOT_FOUND if there is no such replay: its target is gone.
+pub fn stop(
+    image: &MetadataImage,
+    item: &str,
+    target: TopicId,
+    acknowledged: u64,
+) -> Result<Decision<()>, Refusal> {
+    let replay = known(image, item, target)?;
+    if replay.replayed.is_some() || replay.stopped {
+        return Ok(Decision::unchanged(()));
+    }
+    let stopped = SalvageReplayImage {
+        acknowledged: replay.acknowledged.max(acknowledged),
+        stopped: true,
+        ..replay
+    };
+    Ok(Decision {
+        records: vec![record_of(item, target, &stopped)],
+        response: (),
+    })
+}
+
+/// The record of a replay that is not over.
+fn record_of(item: &str, target: TopicId, replay: &SalvageReplayImage) -> MetadataRecord {
+    MetadataRecord::SalvageReplay {
+        item: item.to_owned(),
+        target,
+        partition: replay.partition,
+        producer_id: replay.producer_id,
+        records: replay.records,
+        acknowledged: replay.acknowledged,
+        stopped: replay.stopped,
+    }
 }
 
 /// All records of a replay are in the target. The first one who says so is right.

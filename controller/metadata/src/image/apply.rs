@@ -203,7 +203,9 @@ impl MetadataImage {
                 target,
                 partition,
                 producer_id,
+                records,
                 acknowledged,
+                stopped,
             } => {
                 if !self.topics.contains_key(target) {
                     return;
@@ -211,7 +213,9 @@ impl MetadataImage {
                 let replay = SalvageReplayImage {
                     partition: *partition,
                     producer_id: *producer_id,
+                    records: *records,
                     acknowledged: *acknowledged,
+                    stopped: *stopped,
                     replayed: None,
                 };
                 self.salvage_replays.insert((item.clone(), *target), replay);

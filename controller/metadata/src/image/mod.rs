@@ -108,8 +108,12 @@ pub struct SalvageReplayImage {
     pub partition: PartitionIndex,
     /// Who writes; its sequence is the record's index.
     pub producer_id: ProducerId,
+    /// So many records the item had when it was asked for: a shorter copy is not all of it.
+    pub records: u64,
     /// So many records are known to be in the target.
     pub acknowledged: u64,
+    /// It was given up, and goes on when it is asked for again.
+    pub stopped: bool,
     /// How it ended, if it has.
     pub replayed: Option<SalvageReplayedImage>,
 }
@@ -234,6 +238,14 @@ impl MetadataImage {
             .range((item.to_owned(), TopicId::ZERO)..)
             .take_while(move |((of, _), _)| of == item)
             .map(|((_, target), replay)| (*target, *replay))
+    }
+
+    /// Every replay that the controller in office has to carry on: neither over nor given up.
+    pub fn running_replays(&self) -> impl Iterator<Item = (&str, TopicId, SalvageReplayImage)> {
+        self.salvage_replays
+            .iter()
+            .filter(|(_, replay)| replay.replayed.is_none() && !replay.stopped)
+            .map(|((item, target), replay)| (item.as_str(), *target, *replay))
     }
 
     /// The last block of producer ids that was handed out.

@@ -67,7 +67,9 @@ impl MetadataImage {
                 target: *target,
                 partition: replay.partition,
                 producer_id: replay.producer_id,
+                records: replay.records,
                 acknowledged: replay.acknowledged,
+                stopped: replay.stopped,
             });
             if let Some(replayed) = replay.replayed {
                 records.push(MetadataRecord::SalvageReplayed {
