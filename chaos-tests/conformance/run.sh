@@ -5,10 +5,12 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-work=${CONFORMANCE_DIR:-$root/.conformance}
+work=$(realpath -m "${CONFORMANCE_DIR:-$root/.conformance}")
 clients=${CLIENTS:-librdkafka kafka-python java tools franz-go kafkajs truncation}
 mkdir -p "$work"
-export CLUSTER_DIR="$work/cluster" PORT_BASE=${CONFORMANCE_PORT_BASE:-19092} BIN_DIR=${BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/release}
+export CLUSTER_DIR="$work/cluster" PORT_BASE=${CONFORMANCE_PORT_BASE:-19092} BIN_DIR
+# Some clients run in folders of their own.
+BIN_DIR=$(realpath -m "${BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/release}")
 export CLUSTER="$root/deploy/cluster.sh"
 cluster() { "$CLUSTER" "$@"; }
 
