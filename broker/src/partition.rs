@@ -28,6 +28,7 @@ pub use error::{LeaderHint, ProduceError, ReadError};
 pub use following::Fetched;
 pub use produce::Appended;
 pub use read::{FoundOffset, Isolation, OffsetQuery, ReadOutcome, ReadSpec, Reader};
+use salvager::Why;
 pub use salvager::{SalvagePolicy, Salvager, Stopwatch};
 pub use status::{FollowerStatus, Status};
 
@@ -304,6 +305,25 @@ impl<D: Dir, T> Partition<D, T> {
     /// The log's settings have changed.
     pub fn set_log_config(&mut self, config: LogConfig) {
         self.log.set_config(config);
+    }
+
+    /// A move has taken this replica from the partition, and its log is about to be deleted. If that is of a history which
+    /// an unclean election has ended, nobody can say any more how much of it the others have: all of it is set aside.
+    pub fn leave_for_good(
+        &mut self,
+        last_unclean_epoch: Option<LeaderEpoch>,
+        now: Now,
+        fx: &mut Effects<T>,
+    ) {
+        if matches!(self.role, Role::Failed(_)) || mutation::off(Mutation::DeletedWithoutSalvage) {
+            return;
+        }
+        self.known.last_unclean_epoch = last_unclean_epoch;
+        let view = self.log_view();
+        let set_aside = self.set_aside(view.log_start, view.latest_epoch, Why::Leaves, now, fx);
+        if let Err(error) = set_aside {
+            self.log_failed(error, fx);
+        }
     }
 
     /// What the topic wants of its salvage has changed.

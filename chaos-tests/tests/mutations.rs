@@ -140,6 +140,17 @@ const ROWS: &[Row] = &[
         30,
         &["failover-after-both-died"],
     ),
+    (
+        Mutation::MoveCompletesTooSoon,
+        60,
+        &["moves-give-nothing-up"],
+    ),
+    (
+        Mutation::MoveKeepsLeaderEpoch,
+        60,
+        &["moves-give-nothing-up"],
+    ),
+    (Mutation::CutWithoutSalvage, 100, &["given-up-is-salvaged"]),
 ];
 
 /// Rules that something else guards as well: nothing may be noticed. That the high watermark waits for an empty ELR shows
@@ -150,7 +161,11 @@ const SPARE: &[Mutation] = &[
 ];
 
 /// Rules that too few seeds need: a story of `tests/stories.rs` misses them.
-const TOLD: &[Mutation] = &[Mutation::CutStopsAtLogStart];
+const TOLD: &[Mutation] = &[
+    Mutation::CutStopsAtLogStart,
+    Mutation::CancelGivesUpTheLastComplete,
+    Mutation::DeletedWithoutSalvage,
+];
 
 fn without(rule: Mutation) -> Options {
     Options {

@@ -26,6 +26,9 @@ fn nothing_is_found() {
     assert!(total.leaves > 20, "{total}");
     assert!(total.unclean_elections > 2, "{total}");
     assert!(total.told > 0, "{total}");
+    assert!(total.moves > 20, "{total}");
+    assert!(total.taken_back > 0, "{total}");
+    assert!(total.set_aside > 0, "{total}");
 }
 
 /// A run follows from its seed alone, event by event: not from what else runs, nor from whether it is watched.

@@ -94,6 +94,7 @@ fn the_crisis_decided_for_availability() {
         .collect();
     cut.sort_unstable();
     assert_eq!(cut, [(1, 80, 100, true), (2, 80, 100, true)]);
+    assert_eq!(story.salvaged(0), [(1, 80, 100), (2, 80, 100)]);
     assert_eq!(story.log_ends(0), [(1, 81), (2, 81), (3, 81)]);
     told(story);
 }
@@ -282,6 +283,7 @@ fn a_follower_whose_log_begins_beyond_its_leaders_end() {
     assert_eq!(story.log_ends(0), [(1, 110), (2, 110)]);
     let first = story.records(0, 1).first().map(|(offset, _)| *offset);
     assert_eq!(first, Some(Offset(10)), "all that the new leader wrote");
+    assert_eq!(story.salvaged(0), [(1, 45, 50)], "all that broker 1 had");
     told(story);
 }
 
@@ -320,6 +322,107 @@ fn killed_between_a_cut_and_the_next_checkpoint() {
         assert_eq!(story.log_ends(0), [(1, 15), (2, 15)]);
         told(story);
     }
+}
+
+/// The old leader is moved away while it is down, so that it deletes its log when it comes back. What the unclean election
+/// has given up is nowhere else.
+#[test]
+fn a_replica_that_was_moved_away_sets_aside_what_it_alone_has() {
+    let plan = Plan {
+        brokers: 3,
+        ..pair(24, &[telemetry(1, true)])
+    };
+    let mut story = Story::begin(plan);
+    assert!(story.produce(0, 10, SECOND).is_ok());
+    story.settle();
+    story.part(1, 2);
+    assert_eq!(story.produce(0, 40, MINUTE), Ok(Offset(10)));
+    story.wait(SECOND);
+    story.kill(1);
+    story.mend();
+    story.wait(3 * SECOND);
+    assert_eq!(story.leader(0), Some(2));
+    assert!(story.reassign(0, &[2, 3]));
+    story.wait(3 * SECOND);
+    assert_eq!(story.decided(0).replicas, [BrokerId(2), BrokerId(3)]);
+    story.heal();
+    assert_eq!(story.holders(0), [2, 3]);
+    assert_eq!(story.log_ends(0), [(2, 10), (3, 10)]);
+    assert_eq!(story.salvaged(0), [(1, 0, 50)]);
+    told(story);
+}
+
+/// R29: three replicas move to three other brokers. One of those is down, and the active controller dies on the way.
+#[test]
+fn replicas_move_although_a_broker_and_a_controller_die() {
+    let plan = Plan {
+        brokers: 6,
+        ..Plan::calm(29, &[transfers(2)])
+    };
+    let mut story = Story::begin(plan);
+    assert_eq!(story.produce(0, 30, SECOND), Ok(Offset(0)));
+    story.kill(5);
+    assert!(story.reassign(0, &[4, 5, 6]));
+    story.wait(SECOND);
+    story.depose();
+    assert_eq!(story.produce(0, 30, SECOND), Ok(Offset(30)));
+    story.take_office();
+    story.wait(3 * SECOND);
+    let decided = story.decided(0);
+    assert!(decided.is_reassigning(), "{decided:?}");
+    assert_eq!(story.holders(0), [1, 2, 3, 4, 6], "nobody has left");
+    story.start(5);
+    story.settle();
+    assert_eq!(story.decided(0).replicas, [4, 5, 6].map(BrokerId));
+    assert_eq!(story.holders(0), [4, 5, 6]);
+    assert_eq!(story.produce(0, 5, SECOND), Ok(Offset(60)));
+    story.settle();
+    told(story);
+}
+
+/// R30: a move that waits for a dead broker is taken back.
+#[test]
+fn a_move_is_taken_back() {
+    let plan = Plan {
+        brokers: 4,
+        ..pair(30, &[transfers(1)])
+    };
+    let mut story = Story::begin(plan);
+    assert_eq!(story.produce(0, 30, SECOND), Ok(Offset(0)));
+    story.kill(4);
+    assert!(story.reassign(0, &[3, 4]));
+    story.wait(3 * SECOND);
+    assert!(story.decided(0).isr.contains(&BrokerId(3)));
+    assert!(story.cancel(0));
+    assert!(!story.cancel(0), "nothing is moving");
+    story.heal();
+    assert_eq!(story.decided(0).replicas, [1, 2].map(BrokerId));
+    assert_eq!(story.holders(0), [1, 2]);
+    assert_eq!(story.log_ends(0), [(1, 30), (2, 30)]);
+    told(story);
+}
+
+/// R30: only the broker that was added has all there is. Going back would lose records, so the move goes on.
+#[test]
+fn a_move_is_not_taken_back_at_a_loss() {
+    let plan = Plan {
+        brokers: 4,
+        ..pair(31, &[transfers(1)])
+    };
+    let mut story = Story::begin(plan);
+    assert_eq!(story.produce(0, 30, SECOND), Ok(Offset(0)));
+    story.kill(4);
+    assert!(story.reassign(0, &[3, 4]));
+    story.wait(3 * SECOND);
+    story.kill(1);
+    story.kill(2);
+    story.wait(3 * SECOND);
+    assert_eq!(story.leader(0), Some(3));
+    assert_eq!(story.produce(0, 5, SECOND), Ok(Offset(30)));
+    assert!(!story.cancel(0), "refused");
+    story.heal();
+    assert_eq!(story.log_ends(0), [(3, 35), (4, 35)]);
+    told(story);
 }
 
 /// R11: the leader of both partitions is told to shut down; it is let go soon, and back in sync only when it is back.
@@ -371,7 +474,7 @@ fn the_only_one_in_sync_hands_over_to_the_one_that_catches_up() {
 #[test]
 fn stories_miss_their_rules() {
     use kuorum_replication::mutation::{Mutation, without};
-    let rows: [(Mutation, fn()); 5] = [
+    let rows: [(Mutation, fn()); 9] = [
         (
             Mutation::TruncateToHighWatermark,
             the_crisis_decided_for_availability,
@@ -383,6 +486,22 @@ fn stories_miss_their_rules() {
         (
             Mutation::CutStopsAtLogStart,
             a_follower_whose_log_begins_beyond_its_leaders_end,
+        ),
+        (
+            Mutation::CutWithoutSalvage,
+            a_follower_whose_log_begins_beyond_its_leaders_end,
+        ),
+        (
+            Mutation::DeletedWithoutSalvage,
+            a_replica_that_was_moved_away_sets_aside_what_it_alone_has,
+        ),
+        (
+            Mutation::MoveCompletesTooSoon,
+            replicas_move_although_a_broker_and_a_controller_die,
+        ),
+        (
+            Mutation::CancelGivesUpTheLastComplete,
+            a_move_is_not_taken_back_at_a_loss,
         ),
         (
             Mutation::LeavingKeepsLeading,

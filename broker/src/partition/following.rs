@@ -8,6 +8,7 @@ use kuorum_replication::mutation::{self, Mutation};
 use kuorum_replication::{FollowerStep, Ticket};
 use kuorum_storage::{AppendError, Dir, LogError};
 
+use super::salvager::{Loss, Why};
 use super::{Effects, Partition, Role, Truncation};
 
 /// What a leader answered to a fetch.
@@ -143,7 +144,7 @@ impl<D: Dir, T> Partition<D, T> {
                     LogError::Storage(failure) => AppendError::Storage(failure),
                     _ => AppendError::OutOfSequence { expected, found },
                 };
-                self.set_aside(view.log_start, view.latest_epoch, now, fx)
+                self.set_aside(view.log_start, view.latest_epoch, Why::Cut, now, fx)
                     .map_err(storage)?;
                 self.log.reset_to(found).map_err(storage)?;
                 let appended = self.log.append_as_follower(records, leader_epoch, now);
@@ -189,7 +190,7 @@ impl<D: Dir, T> Partition<D, T> {
             Cut::To(end) => end,
             Cut::Restart(_) => before.log_start,
         };
-        let set_aside = self.set_aside(first_cut, epoch, now, fx);
+        let set_aside = self.set_aside(first_cut, epoch, Why::Cut, now, fx);
         let done = set_aside.and_then(|()| match cut {
             Cut::Restart(start) => self.log.reset_to(start).map(|()| start),
             _ => self.log.truncate_to(first_cut),
@@ -221,10 +222,11 @@ impl<D: Dir, T> Partition<D, T> {
 
     /// Before a cut from `first` on: what was written before the partition's last unclean election is set aside. Committed
     /// records may be among it, and nobody else may have them. An ordinary cut takes only what was never committed.
-    fn set_aside(
+    pub(super) fn set_aside(
         &mut self,
         first: Offset,
         latest_epoch: Option<LeaderEpoch>,
+        why: Why,
         now: Now,
         fx: &mut Effects<T>,
     ) -> Result<(), LogError> {
@@ -235,18 +237,15 @@ impl<D: Dir, T> Partition<D, T> {
         let Some(salvager) = self.salvager.as_ref().filter(|_| policy.enable) else {
             return Ok(());
         };
-        if latest_epoch >= Some(unclean_epoch) {
+        if latest_epoch >= Some(unclean_epoch) || mutation::off(Mutation::CutWithoutSalvage) {
             return Ok(());
         }
-        let aside = salvager.set_aside(
-            &mut self.log,
-            &self.identity,
-            policy,
-            unclean_epoch,
+        let loss = Loss {
             first,
-            now,
-        )?;
-        fx.set_aside = aside;
+            unclean_epoch,
+            why,
+        };
+        fx.set_aside = salvager.set_aside(&mut self.log, &self.identity, policy, loss, now)?;
         Ok(())
     }
 

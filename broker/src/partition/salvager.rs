@@ -28,6 +28,25 @@ impl fmt::Debug for Stopwatch {
     }
 }
 
+/// Why something is set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It is cut off where the leader's history parts from it.
+    Cut,
+    /// A move has taken the replica away, and nobody compares its history any more: what others have may be among it.
+    Leaves,
+}
+
+/// What a replica is about to lose.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loss {
+    /// All from here on.
+    pub(super) first: Offset,
+    /// By whose election.
+    pub(super) unclean_epoch: LeaderEpoch,
+    pub(super) why: Why,
+}
+
 /// What a topic wants of its salvage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SalvagePolicy {
@@ -59,7 +78,7 @@ pub struct Salvager<D> {
 }
 
 impl<D: Dir> Salvager<D> {
-    /// Sets aside what `log` holds from `first` on; `None` if that is nothing.
+    /// Sets aside what `log` is about to lose; `None` if that is nothing.
     ///
     /// # Errors
     /// As [`Log::set_aside`].
@@ -68,11 +87,14 @@ impl<D: Dir> Salvager<D> {
         log: &mut Log<D>,
         identity: &Identity,
         policy: SalvagePolicy,
-        unclean_epoch: LeaderEpoch,
-        first: Offset,
+        loss: Loss,
         now: Now,
     ) -> Result<Option<Aside>, LogError> {
-        let words = format!("unclean election of leader epoch {unclean_epoch}");
+        let unclean_epoch = loss.unclean_epoch;
+        let mut words = format!("unclean election of leader epoch {unclean_epoch}");
+        if loss.why == Why::Leaves {
+            words += "; the replica was moved away before its history was compared, so some of it may not be lost";
+        }
         let cause = Cause {
             topic: &identity.topic,
             topic_id: identity.topic_id,
@@ -87,6 +109,6 @@ impl<D: Dir> Salvager<D> {
             item_bytes: policy.item_bytes.unwrap_or(u64::MAX).min(self.item_bytes),
             in_time: &in_time,
         };
-        log.set_aside(first, &cause, &self.dir, bounds)
+        log.set_aside(loss.first, &cause, &self.dir, bounds)
     }
 }

@@ -706,6 +706,65 @@ fn a_follower_that_begins_anew_sets_all_of_it_aside() {
     assert_eq!((item.first_offset, item.end_offset), (Offset(0), Offset(9)));
 }
 
+/// The leader's end lies below where this log begins, so nothing is shared: the whole log goes, and is set aside.
+#[test]
+fn a_follower_that_begins_anew_below_its_start_sets_all_of_it_aside() {
+    let mut replica = deposed(Some(7), true);
+    let FollowerStep::EpochEnd { ticket, epoch, .. } = replica.it.next_step(now(2)) else {
+        panic!("a new follower compares histories");
+    };
+    let answer = Some((epoch, Offset(9)));
+    replica.step(|it, now, fx| it.on_epoch_end(&ticket, answer, now, fx));
+    let deleted_below = Fetched {
+        records: Bytes::new(),
+        high_watermark: Offset(9),
+        log_start: Offset(7),
+        diverging: None,
+    };
+    let diverged = Fetched {
+        diverging: Some((epoch, Offset(3))),
+        ..deleted_below.clone()
+    };
+    for fetched in [deleted_below, diverged] {
+        let FollowerStep::Fetch { ticket, .. } = replica.it.next_step(now(2)) else {
+            panic!("it fetches");
+        };
+        replica.step(|it, now, fx| it.on_fetched(&ticket, &fetched, now, fx));
+    }
+    let log = replica.it.log();
+    assert_eq!(
+        (log.start_offset(), log.end_offset()),
+        (Offset(3), Offset(3))
+    );
+    let Some(Aside::Kept(item)) = &replica.last.set_aside else {
+        panic!("{:?}", replica.last.set_aside);
+    };
+    assert_eq!((item.first_offset, item.end_offset), (Offset(7), Offset(9)));
+}
+
+#[test]
+fn a_replica_that_leaves_sets_aside_what_it_alone_may_have() {
+    let rows = [
+        ("never unclean", None, false),
+        ("unclean after what it has", Some(7), true),
+        ("it has the history that won", Some(5), false),
+    ];
+    for (name, last_unclean_epoch, kept) in rows {
+        let mut replica = deposed(None, true);
+        replica.step(|it, now, fx| {
+            it.leave_for_good(last_unclean_epoch.map(LeaderEpoch), now, fx);
+        });
+        match (&replica.last.set_aside, kept) {
+            (Some(Aside::Kept(item)), true) => {
+                assert_eq!((item.first_offset, item.end_offset), (Offset(0), Offset(9)));
+                assert!(item.cause.contains("moved away"), "{}", item.cause);
+            }
+            (None, false) => {}
+            (other, _) => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
 /// The store is out of order: the replica follows its leader all the same.
 #[test]
 fn a_cut_does_not_need_the_salvage() {

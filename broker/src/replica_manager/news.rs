@@ -239,8 +239,13 @@ impl ReplicaManager {
                 path: format!("{}-{}", hosted.topic, hosted.index),
                 cause: Arc::new(std::io::Error::other("the log is being deleted")),
             };
+            let moved = image.partition(hosted.topic_id, hosted.index);
+            let now = self.tools.clock.now();
             hosted.with(|partition, effects| {
                 partition.go_offline(&nobody, effects);
+                if let Some(moved) = &moved {
+                    partition.leave_for_good(moved.last_unclean_epoch, now, effects);
+                }
                 // Whoever still holds it must not write where another log may be made under the same name.
                 partition.disk_failed(&deleted, effects);
             });

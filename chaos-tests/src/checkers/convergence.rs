@@ -1,5 +1,5 @@
-//! R13: once healed, every partition has a leader, all replicas in sync, the same end everywhere, and all of it
-//! visible.
+//! R13, R29: once healed, every partition has a leader, all replicas in sync, the same end everywhere, and all of it
+//! visible; no move is under way, and nobody has a log who is no replica.
 
 use super::{Checker, State, Verdict};
 
@@ -27,6 +27,19 @@ pub fn converged(state: &State<'_>) -> Verdict {
         let Some(leader) = decided.leader else {
             return Err(format!("partition {number} has no leader"));
         };
+        if decided.is_reassigning() {
+            return Err(format!(
+                "partition {number} is still moving, from {:?} to {:?}",
+                decided.original_replicas,
+                decided.target_replicas()
+            ));
+        }
+        if let Some(stray) = partition.strays.first() {
+            return Err(format!(
+                "partition {number}: broker {stray} has a log of it and is none of {:?}",
+                decided.replicas
+            ));
+        }
         if decided.isr.len() != decided.replicas.len() {
             return Err(format!(
                 "partition {number}: in sync are {:?} of {:?}",

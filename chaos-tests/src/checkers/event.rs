@@ -1,11 +1,13 @@
 //! What happens in a simulated cluster, as far as a property speaks of it.
 //! Law: an event says what was seen, never whether that is right.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use kuorum_metadata::image::PartitionImage;
 use kuorum_protocol::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
-use super::{Logged, PartitionNumber};
+use super::{Logged, PartitionNumber, SetAside};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -87,8 +89,40 @@ pub enum Event {
         leader_epoch: LeaderEpoch,
         /// How much of what was ever visible the elected leader held.
         keeps: Offset,
+        /// What was visible, and not deleted by request, and is not kept.
+        gives_up: Vec<(Offset, Logged)>,
         /// Whether the topic's policy, or somebody by hand, allowed it.
         allowed: bool,
+    },
+    /// A leader deleted records by request.
+    RecordsDeleted {
+        partition: PartitionNumber,
+        below: Offset,
+        /// The epochs of its log before that.
+        epochs: Vec<(LeaderEpoch, Offset)>,
+    },
+    /// A replica cut off `[first, end)` of its log, or is about to be deleted with it.
+    Cut {
+        partition: PartitionNumber,
+        broker: BrokerId,
+        first: Offset,
+        end: Offset,
+        /// It was written before the partition's last unclean election.
+        unclean: bool,
+        /// `None` if nothing was tried.
+        aside: Option<SetAside>,
+    },
+    /// All that a broker's disk held is gone.
+    DiskLost { broker: BrokerId },
+    /// The controllers decided other replicas: a move began, completed or was taken back.
+    ReplicasChanged {
+        partition: PartitionNumber,
+        before: Arc<PartitionImage>,
+        after: Arc<PartitionImage>,
+        /// Somebody asked to take the move back.
+        cancelled: bool,
+        /// The topic prefers being there to being complete.
+        may_lose: bool,
     },
     /// A consumer that had read up to `position` was told that there is nothing there.
     OutOfRange {

@@ -15,6 +15,7 @@ mod convergence;
 mod epoch_table;
 mod event;
 mod failover_after_both_died;
+mod given_up_is_salvaged;
 mod high_watermark_after_shrink;
 mod high_watermark_monotone;
 mod idle_no_flap;
@@ -22,6 +23,7 @@ mod isr_join;
 mod ledger;
 mod log_matching;
 mod min_isr_visibility;
+mod moves_give_nothing_up;
 mod no_leaving_member;
 mod no_stale_epoch_ack;
 mod no_wedge;
@@ -37,10 +39,13 @@ mod unclean_only_where_allowed;
 pub use convergence::converged;
 pub use event::Event;
 pub use ledger::{Cuts, Ledger};
-pub use state::{Leading, Logged, PartitionState, ReplicaState, State};
+pub use state::{Leading, Logged, PartitionState, ReplicaState, Salvaged, SetAside, State};
 
 /// A partition of the simulated cluster, by number.
 pub type PartitionNumber = usize;
+
+/// The value of a record that was deleted before anybody saw it.
+pub const NOT_SEEN: u64 = u64::MAX;
 
 /// A property was found broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +133,8 @@ impl Default for Checkers {
                 Box::<readers_are_told::ReadersAreTold>::default(),
                 Box::<sequences_are_kept::SequencesAreKept>::default(),
                 Box::<failover_after_both_died::FailoverAfterBothDied>::default(),
+                Box::<moves_give_nothing_up::MovesGiveNothingUp>::default(),
+                Box::<given_up_is_salvaged::GivenUpIsSalvaged>::default(),
             ],
             cuts: BTreeMap::new(),
             found: None,

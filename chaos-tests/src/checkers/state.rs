@@ -9,6 +9,33 @@ use kuorum_protocol::{BrokerId, LeaderEpoch, Offset};
 
 use super::{Ledger, PartitionNumber};
 
+/// What became of what was to be set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetAside {
+    Kept {
+        first: Offset,
+        end: Offset,
+        complete: bool,
+    },
+    /// By an earlier process, which ended before it could cut.
+    KeptBefore {
+        first: Offset,
+        end: Offset,
+    },
+    OutOfBounds,
+    /// The disk did not take it.
+    Failed,
+}
+
+/// An item of salvage.
+#[derive(Clone, Debug)]
+pub struct Salvaged {
+    pub broker: BrokerId,
+    pub first: Offset,
+    pub end: Offset,
+    pub records: Vec<(Offset, Logged)>,
+}
+
 /// A record as a log holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logged {
@@ -34,6 +61,10 @@ pub struct PartitionState<'a> {
     /// Everything any leader has ever made visible.
     pub committed: &'a Ledger,
     pub replicas: Vec<ReplicaState>,
+    /// Brokers that have a log of it and are none of its replicas.
+    pub strays: Vec<BrokerId>,
+    /// At rest: everything that was set aside of it.
+    pub salvaged: Vec<Salvaged>,
 }
 
 /// How one replica stands; of a dead one, what its disk holds.

@@ -13,11 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::random::Random;
-use kuorum_broker::partition::{Appended, Partition};
+use kuorum_broker::partition::{Appended, Partition, Salvager, Stopwatch};
 use kuorum_metadata::image::MetadataImage;
-use kuorum_protocol::{BrokerEpoch, BrokerId, DirectoryId, IncarnationId, LeaderEpoch, Offset};
+use kuorum_protocol::{
+    BrokerEpoch, BrokerId, DirectoryId, IncarnationId, LeaderEpoch, Monotonic, Offset,
+};
 use kuorum_replication::Terms;
-use kuorum_storage::{FlushJob, LogConfig, SimDir};
+use kuorum_storage::salvage::SALVAGE;
+use kuorum_storage::{Dir, FlushJob, LogConfig, SimDir};
 
 use super::plan::Plan;
 use crate::checkers::{PartitionNumber, ReplicaState};
@@ -156,6 +159,12 @@ impl Node {
             .map_or_else(Vec::new, |process| process.hosted.keys().copied().collect())
     }
 
+    /// Whether its process has a log of that partition.
+    pub(super) fn holds(&self, partition: PartitionNumber) -> bool {
+        let process = self.process.as_ref();
+        process.is_some_and(|process| process.hosted.contains_key(&partition))
+    }
+
     /// The controllers know what this process said of its replicas.
     pub(super) fn registered(&mut self) {
         self.lost.clear();
@@ -200,5 +209,15 @@ fn log_config(plan: &Plan) -> LogConfig {
         retention_ms: None,
         preallocate: false,
         ..LogConfig::default()
+    }
+}
+
+/// Where a machine sets aside what it cuts off. A clock that stands still is always in time.
+fn salvager(disk: &SimDir) -> Salvager<SimDir> {
+    Salvager {
+        dir: disk.subdirectory(SALVAGE),
+        item_bytes: u64::MAX,
+        copy_max: Duration::from_secs(1),
+        stopwatch: Stopwatch::new(Monotonic::default),
     }
 }

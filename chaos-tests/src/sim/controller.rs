@@ -9,7 +9,7 @@ use std::time::Duration;
 use kuorum_metadata::control;
 use kuorum_metadata::control::command::{
     AlterConfigs, AlterConfigsResource, ConfigOp, ConfigOpKind, CreateTopics, ElectLeaders,
-    ElectionType, NewTopic,
+    ElectionType, NewTopic, Reassign, ReassignPartition,
 };
 use kuorum_metadata::control::heartbeats::{SessionId, Timings};
 use kuorum_metadata::control::{
@@ -338,6 +338,32 @@ impl Controller {
             partitions: Some(partitions),
         });
         let _ = self.command(&command, random, now);
+    }
+
+    /// Moves the replicas of a partition, or takes a move back; whether that was granted.
+    pub(super) fn reassign(
+        &mut self,
+        topic: &str,
+        partition: PartitionIndex,
+        replicas: Option<Vec<BrokerId>>,
+        random: &mut Random,
+        now: Now,
+    ) -> bool {
+        if self.active.is_none() {
+            return false;
+        }
+        let command = Command::Reassign(Reassign {
+            partitions: vec![ReassignPartition {
+                topic: topic.to_owned(),
+                partition,
+                replicas,
+            }],
+            ..Reassign::default()
+        });
+        match self.command(&command, random, now) {
+            CommandReply::Reassign(results) => results.iter().all(|result| result.outcome.is_ok()),
+            _ => false,
+        }
     }
 
     /// Gives every partition back to the first of its assignment.

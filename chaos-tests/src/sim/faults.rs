@@ -9,7 +9,7 @@ use kuorum_protocol::{BrokerId, Offset};
 use super::network::Peer;
 use super::plan::TELEMETRY;
 use super::world::{Happening, World};
-use crate::checkers::PartitionNumber;
+use crate::checkers::{Event, PartitionNumber};
 
 impl World {
     pub(super) fn plan_fault(&mut self) {
@@ -26,7 +26,7 @@ impl World {
         self.plan_fault();
         let faults = self.plan.faults;
         type Fault = fn(&mut World, BrokerId);
-        let kinds: [(usize, Fault); 16] = [
+        let kinds: [(usize, Fault); 17] = [
             (faults.kill, World::kill),
             (faults.power_cut, World::cut_power),
             (faults.power_cut_everywhere, World::cut_power_everywhere),
@@ -43,6 +43,7 @@ impl World {
             (faults.drain, World::drain),
             (faults.policy, World::change_policy),
             (faults.unclean_election, World::elect_uncleanly),
+            (faults.reassign, World::move_replicas),
         ];
         let total: usize = kinds.iter().map(|(weight, _)| weight).sum();
         if total == 0 {
@@ -226,10 +227,19 @@ impl World {
         number: PartitionNumber,
         until: Offset,
     ) -> Option<Offset> {
-        let (start, epoch) = self.with_partition(broker, number, |it, _, fx| {
+        let (start, epoch, epochs) = self.with_partition(broker, number, |it, _, fx| {
+            let epochs = it.epoch_starts();
             let start = it.delete_records(Some(until), fx).ok()?;
-            Some((start, it.leader_hint().leader_epoch))
+            Some((start, it.leader_hint().leader_epoch, epochs))
         })??;
+        self.checkers.event(&Event::RecordsDeleted {
+            partition: number,
+            below: start,
+            epochs: epochs
+                .iter()
+                .map(|entry| (entry.epoch, entry.start))
+                .collect(),
+        });
         // What a leader deletes whom an unclean election has replaced counts as far as that election has kept it.
         let firm = self.ledgers[number].cuts().firm_below(epoch);
         self.deleted[number] = self.deleted[number].max(start.min(firm));
@@ -272,6 +282,63 @@ impl World {
 
     fn elect_uncleanly(&mut self, _: BrokerId) {
         self.elect_uncleanly_by_hand(TELEMETRY);
+    }
+
+    /// Moves the replicas of a partition; of one that is moving already, elsewhere or back.
+    fn move_replicas(&mut self, _: BrokerId) {
+        let number = self.random.below(self.partitions.len());
+        let (topic, index) = self.partitions[number];
+        let Some(partition) = self.controller.image().partition(topic, index) else {
+            return;
+        };
+        let (moving, factor) = (partition.is_reassigning(), partition.replication_factor());
+        if moving && self.random.below(2) == 0 {
+            self.reassign(number, None);
+            return;
+        }
+        let mut target: Vec<BrokerId> = self.nodes.keys().copied().collect();
+        for place in (1..target.len()).rev() {
+            target.swap(place, self.random.below(place + 1));
+        }
+        target.truncate(factor);
+        self.reassign(number, Some(target));
+        let delay = self.between(3_000, 250_000);
+        self.plan_in(delay, Happening::HurtMove { partition: number });
+    }
+
+    /// The worst moment of a move: who is being added dies, the controllers change, somebody thinks better of it.
+    pub(super) fn hurt_move(&mut self, number: PartitionNumber) {
+        let (topic, index) = self.partitions[number];
+        let adding = match self.controller.image().partition(topic, index) {
+            Some(partition) if self.rough && partition.is_reassigning() => {
+                partition.adding_replicas.clone()
+            }
+            _ => return,
+        };
+        match self.random.below(6) {
+            0 | 1 if !adding.is_empty() => {
+                let victim = adding[self.random.below(adding.len())];
+                self.kill(victim);
+            }
+            2 => self.depose_controller(BrokerId::NONE),
+            3 => {
+                self.reassign(number, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks for other replicas, the preferred leader first, or to take a move back; whether that was granted.
+    pub(super) fn reassign(
+        &mut self,
+        number: PartitionNumber,
+        replicas: Option<Vec<BrokerId>>,
+    ) -> bool {
+        let name = self.plan.topic_of(number).name;
+        let (_, index) = self.partitions[number];
+        self.note(|| format!("partition {number} is to move to {replicas:?}"));
+        let now = self.now();
+        self.decided(|controller, random| controller.reassign(name, index, replicas, random, now))
     }
 
     /// Changes a topic's unclean.leader.election.enable.

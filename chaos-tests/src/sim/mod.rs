@@ -61,6 +61,12 @@ pub struct Tally {
     pub told: u64,
     /// Batches of deposed controllers that did not count.
     pub deposed: u64,
+    /// Moves of replicas that completed.
+    pub moves: u64,
+    /// Moves of replicas that were taken back.
+    pub taken_back: u64,
+    /// Cuts that were set aside.
+    pub set_aside: u64,
 }
 
 impl Tally {
@@ -80,6 +86,9 @@ impl Tally {
         self.given_up += other.given_up;
         self.told += other.told;
         self.deposed += other.deposed;
+        self.moves += other.moves;
+        self.taken_back += other.taken_back;
+        self.set_aside += other.set_aside;
     }
 }
 
@@ -87,7 +96,7 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} events, {} messages, {} acknowledged, {} read, {} elections, {} ISR changes, {} truncations, {} faults, {} restarts, {} shut down in order, {} unclean elections that gave up {} records, {} readers told of it, {} batches of deposed controllers",
+            "{} events, {} messages, {} acknowledged, {} read, {} elections, {} ISR changes, {} truncations, {} faults, {} restarts, {} shut down in order, {} unclean elections that gave up {} records, {} readers told of it, {} batches of deposed controllers, {} moves completed and {} taken back, {} cuts set aside",
             self.events,
             self.messages,
             self.acked,
@@ -101,7 +110,10 @@ impl fmt::Display for Tally {
             self.unclean_elections,
             self.given_up,
             self.told,
-            self.deposed
+            self.deposed,
+            self.moves,
+            self.taken_back,
+            self.set_aside
         )
     }
 }

@@ -72,6 +72,8 @@ pub struct Faults {
     pub drain: usize,
     /// An unclean election of `telemetry-logs` by hand.
     pub unclean_election: usize,
+    /// Replicas are moved to other brokers, and moves are taken back.
+    pub reassign: usize,
 }
 
 /// How messages travel while the cluster is hurt.
@@ -147,6 +149,7 @@ impl Plan {
             drain: maybe(2),
             policy: if telemetry { maybe(2) } else { 0 },
             unclean_election: if telemetry { maybe(2) } else { 0 },
+            reassign: 0,
         };
         let faults = Faults {
             every: pick(
@@ -174,7 +177,7 @@ impl Plan {
                 latest: Duration::from_millis(pick(random, &[50, 400, 2_500])),
             }
         };
-        Self {
+        let mut plan = Self {
             seed,
             brokers,
             topics,
@@ -189,7 +192,13 @@ impl Plan {
             rough: Duration::from_secs(pick(random, &[8, 15, 25])),
             faults,
             network,
+        };
+        if random.below(2) == 0 {
+            plan.faults.reassign = 4;
+            // A move needs somewhere to go.
+            plan.brokers = plan.brokers.max(plan.replication_factor + 1);
         }
+        plan
     }
 
     /// A plan for a story: three brokers, nothing that goes wrong by itself, and nobody who writes unasked.
@@ -226,6 +235,7 @@ impl Plan {
                 drain: 0,
                 policy: 0,
                 unclean_election: 0,
+                reassign: 0,
             },
             network: Network {
                 lost: 0,

@@ -3,10 +3,13 @@
 use bytes::Bytes;
 use kuorum_protocol::record::record::RawRecords;
 use kuorum_protocol::record::{BatchBuilder, Codec, batches};
-use kuorum_protocol::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
-use kuorum_storage::{Log, SimDir};
+use kuorum_protocol::{
+    BrokerId, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
+};
+use kuorum_storage::salvage::{self, SALVAGE};
+use kuorum_storage::{Dir, Log, SimDir};
 
-use crate::checkers::Logged;
+use crate::checkers::{Logged, Salvaged};
 
 /// Who sends a batch: an idempotent producer and the sequence of its first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,45 @@ pub(super) fn read_log(
             Some((last, _)) if *last >= next => next = last.plus(1),
             _ => return Err(format!("nothing was read at {next}")),
         }
+    }
+    Ok(found)
+}
+
+/// What a machine has set aside of one partition.
+///
+/// # Errors
+/// What cannot be read.
+pub(super) fn salvaged(
+    broker: BrokerId,
+    disk: &SimDir,
+    topic_id: TopicId,
+    partition: PartitionIndex,
+) -> Result<Vec<Salvaged>, String> {
+    let dir = disk.subdirectory(SALVAGE);
+    let items = salvage::items(&dir).map_err(|error| error.to_string())?;
+    let mut found = Vec::new();
+    for item in items {
+        if item.topic_id != topic_id || item.partition != partition {
+            continue;
+        }
+        let within = dir.subdirectory(&item.id().to_string());
+        let mut held = Vec::new();
+        for part in &item.parts {
+            let bytes = within
+                .read_file(&part.name)
+                .map_err(|error| error.to_string())?
+                .and_then(|bytes| Some(bytes.get(..part.bytes as usize)?.to_vec()))
+                .ok_or_else(|| format!("{} of {} is not there", part.name, item.id()))?;
+            let range = item.first_offset..item.end_offset;
+            let of_it = records(&bytes)?.into_iter();
+            held.extend(of_it.filter(|(offset, _)| range.contains(offset)));
+        }
+        found.push(Salvaged {
+            broker,
+            first: item.first_offset,
+            end: item.end_offset,
+            records: held,
+        });
     }
     Ok(found)
 }

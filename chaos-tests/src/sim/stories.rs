@@ -127,6 +127,48 @@ impl Story {
         self.world.elect_uncleanly_by_hand(topic);
     }
 
+    /// Moves a partition to other brokers; whether that was granted.
+    pub fn reassign(&mut self, partition: PartitionNumber, replicas: &[i32]) -> bool {
+        let replicas = replicas.iter().copied().map(BrokerId).collect();
+        self.world.reassign(partition, Some(replicas))
+    }
+
+    /// Takes a move back; whether that was granted.
+    pub fn cancel(&mut self, partition: PartitionNumber) -> bool {
+        self.world.reassign(partition, None)
+    }
+
+    /// Nobody decides from now on.
+    pub fn depose(&mut self) {
+        self.world.controller.leave_office(true);
+    }
+
+    /// Another controller takes office.
+    pub fn take_office(&mut self) {
+        let now = self.world.now();
+        self.world
+            .decided(|controller, _| controller.take_office(now));
+    }
+
+    /// What is set aside: broker, first offset and end of each item.
+    pub fn salvaged(&mut self, partition: PartitionNumber) -> Vec<(i32, i64, i64)> {
+        let state = self.world.state(true);
+        let items = state.partitions[partition].salvaged.iter();
+        items
+            .map(|item| (item.broker.0, item.first.0, item.end.0))
+            .collect()
+    }
+
+    /// The brokers that have a log of it, dead ones left out.
+    #[must_use]
+    pub fn holders(&self, partition: PartitionNumber) -> Vec<i32> {
+        let nodes = self.world.nodes.values();
+        nodes
+            .filter(|node| node.holds(partition))
+            .map(|node| node.id.0)
+            .collect()
+    }
+
     /// How the controllers have decided it.
     #[must_use]
     pub fn decided(&self, partition: PartitionNumber) -> PartitionImage {

@@ -32,6 +32,19 @@ pub(super) fn state_of<'a>(
                 .iter()
                 .filter_map(|broker| replica(plan, &nodes[broker], number, with_records))
                 .collect();
+            let strays = nodes
+                .values()
+                .filter(|node| !decided.replicas.contains(&node.id) && node.holds(number))
+                .map(|node| node.id)
+                .collect();
+            let salvaged = nodes
+                .values()
+                .filter(|_| with_records)
+                .flat_map(|node| {
+                    // What cannot be read is missing, and that is noticed.
+                    records::salvaged(node.id, &node.disk, *topic, *index).unwrap_or_default()
+                })
+                .collect();
             Some(PartitionState {
                 number,
                 decided,
@@ -39,6 +52,8 @@ pub(super) fn state_of<'a>(
                 deleted_below: deleted[number],
                 committed: &ledgers[number],
                 replicas,
+                strays,
+                salvaged,
             })
         })
         .collect();
@@ -143,8 +158,24 @@ impl World {
         number: PartitionNumber,
         end: Offset,
     ) -> usize {
+        let leads = replica(&self.plan, &self.nodes[&leader], number, false);
+        let counted: Vec<BrokerId> = self
+            .hosted(leader, number)
+            .and_then(|hosted| hosted.partition.leader())
+            .map_or_else(Vec::new, |leader| {
+                leader.isr().committed().iter().copied().collect()
+            });
         let state = self.state(false);
-        let replicas = &state.partitions[number].replicas;
+        let partition = &state.partitions[number];
+        let is_replica = |broker: &BrokerId| partition.decided.replicas.contains(broker);
+        // Whom a move has just taken away still counts for a leader who does not know it: it had what it said.
+        let left = counted
+            .iter()
+            .filter(|broker| **broker != leader && !is_replica(broker))
+            .count();
+        let others = partition.replicas.iter();
+        let others = others.filter(|replica| replica.broker != leader).cloned();
+        let replicas: Vec<ReplicaState> = leads.into_iter().chain(others).collect();
         let last = Offset(end.0 - 1);
         let epoch = replicas
             .iter()
@@ -158,6 +189,7 @@ impl World {
             .iter()
             .filter(|replica| replica.lost || holds(replica))
             .count()
+            + left
     }
 
     /// How much of what was ever visible a replica holds, as durably as it counts.

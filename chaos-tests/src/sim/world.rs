@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::random::Random;
 use kuorum_broker::partition::Truncation;
 use kuorum_metadata::image::{MetadataImage, PartitionImage};
+use kuorum_metadata::record::{MetadataRecord, RecordBatch};
 use kuorum_metadata::rpc::{AlterPartition, AlterPartitionRequest};
 use kuorum_protocol::{BrokerId, LeaderEpoch, Now, Offset, PartitionIndex, TopicId};
 use kuorum_replication::Ticket;
@@ -19,7 +21,7 @@ use super::network::{Envelope, Message, Network, Peer};
 use super::plan::{Plan, TELEMETRY};
 use super::queue::Queue;
 use super::{Options, Outcome, Tally};
-use crate::checkers::{Checkers, Event, Ledger, PartitionNumber, converged};
+use crate::checkers::{Checkers, Event, Ledger, NOT_SEEN, PartitionNumber, converged};
 
 /// How long the cluster may take to come up, or to come together after everything is mended.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -103,6 +105,10 @@ pub(super) enum Happening {
     Mend {
         from: Peer,
         to: Peer,
+    },
+    /// A move of replicas is in its middle.
+    HurtMove {
+        partition: PartitionNumber,
     },
 }
 
@@ -397,6 +403,7 @@ impl World {
             Happening::Consume { client } => self.consume(client),
             Happening::Fault => self.fault(),
             Happening::Mend { from, to } => self.network.mend(from, to),
+            Happening::HurtMove { partition } => self.hurt_move(partition),
         }
     }
 
@@ -458,8 +465,71 @@ impl World {
                 });
             }
         }
+        self.watch_moves(before, end);
         self.look();
         result
+    }
+
+    /// Tells the checkers of every change of a partition's replicas in the entries from `from` on.
+    fn watch_moves(&mut self, mut image: MetadataImage, from: i64) {
+        let entries: Vec<(i64, RecordBatch)> = self
+            .controller
+            .entries(from)
+            .map(|(offset, batch)| (offset, batch.clone()))
+            .collect();
+        let moves = |record: &MetadataRecord| match record {
+            MetadataRecord::PartitionChange(change) => change.replicas.is_some(),
+            _ => false,
+        };
+        if !entries
+            .iter()
+            .any(|(_, batch)| batch.records.iter().any(moves))
+        {
+            return;
+        }
+        for (offset, batch) in entries {
+            let before = image.clone();
+            let _ = image.apply_batch(offset, &batch);
+            for number in 0..self.partitions.len() {
+                let (topic, index) = self.partitions[number];
+                let (Some(old), Some(new)) = (
+                    before.partition(topic, index),
+                    image.partition(topic, index),
+                ) else {
+                    continue;
+                };
+                if old.replicas == new.replicas && old.is_reassigning() == new.is_reassigning() {
+                    continue;
+                }
+                let name = self.plan.topic_of(number).name;
+                let cancelled = self
+                    .controller
+                    .causes(offset, topic, index)
+                    .contains("cancelled");
+                let event = Event::ReplicasChanged {
+                    partition: number,
+                    before: Arc::clone(old),
+                    after: Arc::clone(new),
+                    cancelled,
+                    may_lose: image.unclean_election_allowed(name),
+                };
+                self.note(|| {
+                    format!(
+                        "decided: partition {number} on {:?} of {:?}, in epoch {}",
+                        new.target_replicas(),
+                        new.replicas,
+                        new.leader_epoch
+                    )
+                });
+                if old.is_reassigning() && !new.is_reassigning() {
+                    match cancelled {
+                        true => self.tally.taken_back += 1,
+                        false => self.tally.moves += 1,
+                    }
+                }
+                self.checkers.event(&event);
+            }
+        }
     }
 
     /// The controllers have elected a leader that may lack records.
@@ -483,6 +553,11 @@ impl World {
         });
         self.tally.unclean_elections += 1;
         self.tally.given_up += (end.0 - keeps.0) as u64;
+        let kept = keeps.max(self.deleted[number]);
+        let gives_up = (kept.0..end.0)
+            .filter_map(|offset| Some((Offset(offset), self.ledgers[number].get(Offset(offset))?)))
+            .filter(|(_, record)| record.value != NOT_SEEN)
+            .collect();
         self.ledgers[number].abandon(leader_epoch, keeps);
         self.deleted[number] = self.deleted[number].min(keeps);
         self.checkers.event(&Event::UncleanElection {
@@ -490,6 +565,7 @@ impl World {
             leader,
             leader_epoch,
             keeps,
+            gives_up,
             allowed,
         });
     }

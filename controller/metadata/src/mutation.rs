@@ -74,6 +74,16 @@ pub enum Mutation {
     DeadBrokersForgotten,
     /// A follower that must cut below its own log start keeps its start, and a hole where the leader has records.
     CutStopsAtLogStart,
+    /// A move completes as soon as one of those that are to stay is in sync.
+    MoveCompletesTooSoon,
+    /// Who leaves with a move does so under the leader epoch that counted on it.
+    MoveKeepsLeaderEpoch,
+    /// A move is taken back although none of those who go on has all there is.
+    CancelGivesUpTheLastComplete,
+    /// What an unclean election makes a replica cut off is gone.
+    CutWithoutSalvage,
+    /// A replica that leaves with a move is deleted, whatever it alone may have.
+    DeletedWithoutSalvage,
 }
 
 impl Mutation {
@@ -114,6 +124,11 @@ impl Mutation {
         Self::DeposedControllerDecides,
         Self::DeadBrokersForgotten,
         Self::CutStopsAtLogStart,
+        Self::MoveCompletesTooSoon,
+        Self::MoveKeepsLeaderEpoch,
+        Self::CancelGivesUpTheLastComplete,
+        Self::CutWithoutSalvage,
+        Self::DeletedWithoutSalvage,
     ];
 }
 

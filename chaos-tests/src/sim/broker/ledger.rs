@@ -2,7 +2,7 @@
 
 use kuorum_protocol::{BrokerId, LeaderEpoch, Offset};
 
-use crate::checkers::{Event, Logged, PartitionNumber};
+use crate::checkers::{Event, Logged, NOT_SEEN, PartitionNumber};
 use crate::sim::records;
 use crate::sim::world::World;
 
@@ -86,7 +86,7 @@ impl World {
             // An unclean leader whose log begins beyond all that was kept: nobody will ever see what lies between.
             let gone = Logged {
                 epoch: epoch.unwrap_or(leader_epoch),
-                value: u64::MAX,
+                value: NOT_SEEN,
             };
             while self.ledgers[number].end() < log_start.min(end) {
                 self.ledgers[number].push(gone);

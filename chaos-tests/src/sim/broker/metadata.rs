@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::io;
 use std::time::Duration;
 
 use kuorum_broker::partition::{Identity, Partition};
 use kuorum_protocol::{BrokerId, Offset};
 use kuorum_replication::Assignment;
 use kuorum_replication::mutation::{self, Mutation};
-use kuorum_storage::{Dir, Known, Log};
+use kuorum_storage::{Dir, Known, Log, SimDir};
 
-use super::{Checkpoint, Hosted, directory_name, log_config, terms};
+use super::{Checkpoint, Hosted, directory_name, log_config, salvager, terms};
 use crate::checkers::PartitionNumber;
 use crate::sim::network::Peer;
 use crate::sim::world::{Happening, World};
@@ -56,6 +57,9 @@ impl World {
     }
 
     pub(super) fn act_on_image(&mut self, broker: BrokerId) {
+        if !self.delete_what_moved(broker) {
+            return;
+        }
         let now = self.now();
         let plan = self.plan.clone();
         let identities = self.identities(broker);
@@ -85,7 +89,8 @@ impl World {
                     return;
                 };
                 let identity = identities[&number].clone();
-                let partition = Partition::new(identity, log, terms(&plan, number), Offset::ZERO);
+                let partition = Partition::new(identity, log, terms(&plan, number), Offset::ZERO)
+                    .with_salvager(Some(salvager(&node.disk)));
                 place.insert(Hosted::new(partition));
                 node.checkpoints.insert(number, Checkpoint::default());
             }
@@ -93,6 +98,51 @@ impl World {
                 it.apply(&assignment, now, fx);
             });
         }
+    }
+
+    /// Deletes the logs of replicas that are no longer this broker's; `false` if its disk would not.
+    fn delete_what_moved(&mut self, broker: BrokerId) -> bool {
+        for number in self.nodes[&broker].hosted() {
+            let (topic, index) = self.partitions[number];
+            let Some(process) = &self.nodes[&broker].process else {
+                return false;
+            };
+            let Some(image) = process.image.partition(topic, index) else {
+                continue;
+            };
+            let knows_until = process.hosted[&number].partition.knows_until();
+            // Who leaves does so with a new leader epoch: one that knows a later one has come back since.
+            if image.replicas.contains(&broker) || knows_until > image.leader_epoch {
+                continue;
+            }
+            let nobody = Assignment {
+                leader: None,
+                ..Assignment::of(&process.image, image)
+            };
+            self.note(|| format!("broker {broker}, partition {number}: its replica is deleted"));
+            self.with_partition(broker, number, |it, now, fx| {
+                it.go_offline(&nobody, fx);
+                it.leave_for_good(nobody.last_unclean_epoch, now, fx);
+            });
+            let name = directory_name(&self.plan, number);
+            let node = self.node(broker);
+            if let Some(process) = &mut node.process {
+                process.hosted.remove(&number);
+                process.not_intact.remove(&number);
+            }
+            node.lost.remove(&number);
+            node.remains.remove(&number);
+            if delete_directory(&node.disk, &name).is_err() {
+                // What is there of it is found at the next start, and deleted then.
+                node.checkpoints.insert(number, Checkpoint::default());
+                let run = node.run;
+                let delay = Duration::from_millis(1);
+                self.plan_in(delay, Happening::DiskDied { broker, run });
+                return false;
+            }
+            node.checkpoints.remove(&number);
+        }
+        true
     }
 
     pub(super) fn identities(&self, broker: BrokerId) -> BTreeMap<PartitionNumber, Identity> {
@@ -110,4 +160,17 @@ impl World {
             })
             .collect()
     }
+}
+
+/// Gives the directory another name first, so that it is gone as a whole.
+fn delete_directory(disk: &SimDir, name: &str) -> io::Result<()> {
+    let aside = format!("{name}.removed");
+    if disk.subdirectory(&aside).exists()? {
+        disk.remove_all(&aside)?;
+        disk.sync()?;
+    }
+    disk.rename(name, &aside)?;
+    disk.sync()?;
+    disk.remove_all(&aside)?;
+    disk.sync()
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use kuorum_broker::partition::{Identity, Partition};
 use kuorum_metadata::image::MetadataImage;
 use kuorum_protocol::{BrokerId, IncarnationId, Offset};
+use kuorum_storage::salvage::{self, SALVAGE};
 use kuorum_storage::{Dir, Known, Log, LogError};
 
-use super::{Checkpoint, Hosted, Leaving, Process, directory_name, log_config, terms};
-use crate::checkers::PartitionNumber;
+use super::{Checkpoint, Hosted, Leaving, Process, directory_name, log_config, salvager, terms};
+use crate::checkers::{Event, PartitionNumber};
 use crate::sim::network::Peer;
 use crate::sim::world::{Happening, World};
 
@@ -63,6 +64,7 @@ impl World {
         };
         let clean = std::mem::take(&mut node.closed);
         let mut unreadable = None;
+        let _ = salvage::tidy(&node.disk.subdirectory(SALVAGE));
         for (number, checkpoint) in node.checkpoints.clone() {
             let known = Known {
                 log_start: checkpoint.log_start,
@@ -85,7 +87,15 @@ impl World {
                         process.not_intact.insert(number);
                     }
                     let identity = places[&number].clone();
-                    let partition = Partition::new(identity, log, terms(&plan, number), floor);
+                    // As in a real start: what was set aside and never cut still stands in the log.
+                    let _ = salvage::forget_uncut(
+                        &node.disk.subdirectory(SALVAGE),
+                        identity.topic_id,
+                        identity.index,
+                        &log,
+                    );
+                    let partition = Partition::new(identity, log, terms(&plan, number), floor)
+                        .with_salvager(Some(salvager(&node.disk)));
                     process.hosted.insert(number, Hosted::new(partition));
                 }
                 Err(LogError::Storage(_)) => node.disk_failed = true,
@@ -268,6 +278,7 @@ impl World {
             }
         }
         let _ = node.disk.sync();
+        self.checkers.event(&Event::DiskLost { broker });
         self.note(|| format!("broker {broker} loses its data"));
     }
 

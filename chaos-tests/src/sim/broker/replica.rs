@@ -3,10 +3,12 @@
 use kuorum_broker::partition::{Effects, Partition, ProduceError};
 use kuorum_protocol::{BrokerEpoch, BrokerId, ErrorCode, Now};
 use kuorum_replication::IsrReply;
+use kuorum_replication::follower::LogView;
 use kuorum_storage::SimDir;
+use kuorum_storage::salvage::Aside;
 
 use super::{Hosted, Token};
-use crate::checkers::{Event, PartitionNumber};
+use crate::checkers::{Event, PartitionNumber, SetAside};
 use crate::sim::network::{Message, Peer};
 use crate::sim::world::{Happening, World};
 
@@ -60,10 +62,65 @@ impl World {
         now.wall.0 += self.nodes[&broker].wall_offset;
         let mut fx = Effects::default();
         let hosted = self.hosted(broker, number)?;
+        let before = hosted.partition.log_view();
         let result = act(&mut hosted.partition, now, &mut fx);
+        self.watch_cut(broker, number, &before, &mut fx);
         self.watch_leader(broker, number);
         self.carry_out(broker, number, fx);
         Some(result)
+    }
+
+    /// Tells the checkers what a replica has cut off, and what became of it.
+    fn watch_cut(
+        &mut self,
+        broker: BrokerId,
+        number: PartitionNumber,
+        before: &LogView,
+        fx: &mut Effects<Token>,
+    ) {
+        let aside = fx.set_aside.take().map(|aside| match aside {
+            Aside::Kept(item) => SetAside::Kept {
+                first: item.first_offset,
+                end: item.end_offset,
+                complete: item.complete,
+            },
+            Aside::KeptBefore(item) => SetAside::KeptBefore {
+                first: item.first_offset,
+                end: item.end_offset,
+            },
+            Aside::OutOfBounds => SetAside::OutOfBounds,
+            Aside::Failed(_) => SetAside::Failed,
+        });
+        let (first, end, unclean) = match (fx.truncated, &aside) {
+            // Within the log its end is cut off; anywhere else it begins anew.
+            (Some(cut), _) => {
+                let within = cut.to >= before.log_start && cut.to <= before.log_end;
+                let first = if within { cut.to } else { before.log_start };
+                (first, before.log_end, cut.unclean)
+            }
+            // It was to be cut or deleted; whether it was, its disk decides.
+            (None, Some(_)) => (before.log_start, before.log_end, true),
+            (None, None) => return,
+        };
+        if let Some(aside) = aside {
+            self.tally.set_aside += 1;
+            self.digest(&[4, broker.0 as u64, first.0 as u64, end.0 as u64]);
+            self.note(|| {
+                format!(
+                    "broker {broker}, partition {number}: [{first}, {end}) set aside: {aside:?}"
+                )
+            });
+        }
+        if fx.storage_failed.is_none() {
+            self.checkers.event(&Event::Cut {
+                partition: number,
+                broker,
+                first,
+                end,
+                unclean,
+                aside,
+            });
+        }
     }
 
     pub(super) fn carry_out(

@@ -274,13 +274,7 @@ impl World {
         self.send(Peer::Broker(broker), to, Some(to_run), message);
     }
 
-    fn append(
-        &mut self,
-        broker: BrokerId,
-        number: PartitionNumber,
-        batch: &[u8],
-        asked: Parking,
-    ) {
+    fn append(&mut self, broker: BrokerId, number: PartitionNumber, batch: &[u8], asked: Parking) {
         let deadline = self.now().monotonic + Duration::from_millis(600);
         let appended = self.with_partition(broker, number, |it, now, fx| {
             it.admit(asked.acks)?;

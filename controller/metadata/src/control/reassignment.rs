@@ -14,6 +14,7 @@ use super::topics::check_budget;
 use super::{Decision, Refusal, topics};
 use crate::config_def::items;
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
+use crate::mutation::{self, Mutation};
 use crate::record::{ConfigResource, LeaderRecoveryState, MetadataRecord, PartitionChange};
 
 /// How fast a broker serves throttled replicas that are not in sync.
@@ -203,7 +204,10 @@ fn cancel(
             format!("replicas: {message}"),
         ))
     };
-    if !complete && terms.policy == Policy::Clean {
+    if !complete
+        && terms.policy == Policy::Clean
+        && !mutation::off(Mutation::CancelGivesUpTheLastComplete)
+    {
         return refuse(
             "none of the original ones is in sync, so going back would lose records; let the move complete, or wait for one of them",
         );
@@ -239,7 +243,9 @@ pub(super) fn complete(
         return false;
     }
     let target = after.target_replicas();
-    if !target.iter().all(|replica| after.isr.contains(replica)) {
+    if !target.iter().all(|replica| after.isr.contains(replica))
+        && !mutation::off(Mutation::MoveCompletesTooSoon)
+    {
         return false;
     }
     let kept = narrowed(image, &after, target);
@@ -328,7 +334,8 @@ fn settle(
 ) {
     let leader_epoch = partition.leader_epoch.next();
     let mut replicas = partition.replicas.iter();
-    let shrinks = replicas.any(|replica| !kept.replicas.contains(replica));
+    let shrinks = replicas.any(|replica| !kept.replicas.contains(replica))
+        && !mutation::off(Mutation::MoveKeepsLeaderEpoch);
     let new_leader = elected.leader != partition.leader;
     change.leader = new_leader.then_some(elected.leader);
     change.leader_epoch = (new_leader || shrinks).then_some(leader_epoch);
