@@ -42,6 +42,8 @@ const WAITING: usize = 8_192;
 const COMMIT_DEADLINE: Duration = Duration::from_secs(20);
 /// How long taking office may wait for a majority before it looks again whether it still leads.
 const BARRIER_DEADLINE: Duration = Duration::from_secs(5);
+/// After an attempt at taking office that failed: peers that refuse connections would make it a busy loop.
+const OFFICE_REST: Duration = Duration::from_millis(50);
 /// How often leaderless partitions and the like are looked for; each time all partitions are.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How many partitions get their preferred leader back at once.
@@ -177,8 +179,9 @@ impl Active {
             if let Some(term) = term
                 && held != Some(term)
                 && !*self.inner.retired.lock()
+                && !self.take_office(term).await
             {
-                self.take_office(term).await;
+                self.inner.clock.sleep(OFFICE_REST).await;
             }
             if !changes.changed().await {
                 self.leave("the quorum has stopped");
@@ -193,13 +196,13 @@ impl Active {
         self.leave("the process is going down");
     }
 
-    /// Takes office for a term, unless it has passed by then. Called again on the next change if it did not succeed.
-    async fn take_office(&self, term: Term) {
+    /// Takes office for a term, unless it has passed by then. To be called again after a rest if it did not succeed.
+    async fn take_office(&self, term: Term) -> bool {
         let quorum = &self.inner.quorum;
         // Everything of the leaders before must be applied here, to know which epoch comes next.
         let barrier = tokio::time::timeout(BARRIER_DEADLINE, quorum.read_barrier());
         if !matches!(barrier.await, Ok(Ok(()))) || quorum.leading() != Some(term) {
-            return;
+            return false;
         }
         let id = quorum.identity().controller_id;
         let mut batch = control::office::take_office(&quorum.image(), id, &self.inner.file);
@@ -210,11 +213,11 @@ impl Active {
             skipped: false,
         }) = quorum.propose(batch).await
         else {
-            return;
+            return false;
         };
         let image = quorum.image();
         if quorum.leading() != Some(term) || image.controller_epoch() != epoch {
-            return;
+            return false;
         }
         let mut heartbeats = Heartbeats::new(self.inner.timings);
         heartbeats.take_office(&image, self.inner.clock.now());
@@ -222,7 +225,7 @@ impl Active {
         {
             let retired = self.inner.retired.lock();
             if *retired {
-                return;
+                return false;
             }
             *self.inner.desk.lock() = Some(Desk {
                 term,
@@ -241,6 +244,7 @@ impl Active {
         }
         tracing::info!(controller_epoch = %epoch, term = term.0, offset, "took office as the active controller");
         tokio::spawn(self.clone().pump(term, wake));
+        true
     }
 
     fn leave(&self, why: &str) {

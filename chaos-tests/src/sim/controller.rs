@@ -232,6 +232,19 @@ impl Controller {
         }
     }
 
+    /// Whom the controller in office misses.
+    pub(super) fn missing(&self, now: Now) -> Vec<(BrokerId, BrokerEpoch)> {
+        match self.active {
+            Some(_) => self.soft.missing(&self.image, now),
+            None => Vec::new(),
+        }
+    }
+
+    /// The host of a missing broker says that nobody listens there.
+    pub(super) fn refused(&mut self, broker: BrokerId, epoch: BrokerEpoch, now: Now) {
+        self.soft.refused(broker, epoch, now);
+    }
+
     /// Time has passed.
     pub(super) fn tick(&mut self, now: Now) {
         if self.active.is_none() {

@@ -227,13 +227,13 @@ impl World {
         node.run() == run && node.is_up()
     }
 
-    /// R27: a leader and the active controller die together.
+    /// R27: a leader and the active controller die together, and the broker's host says that nobody listens there.
     fn probe_failover(&mut self) {
         let Some(leader) = self.leader_of(0) else {
             return;
         };
         let gap = Duration::from_millis(300);
-        let allowed = gap + self.plan.session_timeout + Duration::from_secs(1);
+        let allowed = gap + Duration::from_secs(2);
         let since = self.queue.elapsed();
         self.controller.leave_office(true);
         self.end_process(leader, false, allowed * 2);

@@ -386,6 +386,7 @@ impl World {
                 self.plan_in(Duration::from_millis(20), Happening::ControllerTick);
                 let now = self.now();
                 self.decided(|controller, _| controller.former_ticks(now));
+                self.look_for_missing(now);
                 self.decided(|controller, _| controller.tick(now));
             }
             Happening::FormerLearns => self.controller.former_learns(),
@@ -616,6 +617,17 @@ impl World {
             }
             Peer::Controller => self.controller_hears(envelope.from, envelope.message),
             Peer::Client(client) => self.client_hears(client, envelope.message),
+        }
+    }
+
+    /// A host that can be reached and whose process is gone refuses connections; a paused process does not.
+    fn look_for_missing(&mut self, now: Now) {
+        for (broker, epoch) in self.controller.missing(now) {
+            let (here, there) = (Peer::Controller, Peer::Broker(broker));
+            let cut = self.network.is_cut(here, there) || self.network.is_cut(there, here);
+            if !cut && !self.nodes[&broker].is_up() {
+                self.controller.refused(broker, epoch, now);
+            }
         }
     }
 
