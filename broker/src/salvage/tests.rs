@@ -1,8 +1,8 @@
 //! Stories of a broker whose replica cut off what an unclean election took from it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kuorum_metadata::record::{ConfigResource, MetadataRecord, PartitionChange};
 use kuorum_protocol::record::{BatchView, DecompressLimit, RecordsReader};
@@ -109,6 +109,13 @@ async fn an_ordinary_cut_keeps_nothing_and_so_does_a_topic_that_does_not_want_it
     assert!(!data(&desk).join("salvage").exists());
 }
 
+/// sled lets one in at a time, and threads of its own may be in for a moment longer than who opened it.
+fn await_release(path: &Path) {
+    if let Ok(db) = File::open(path.join("db")) {
+        db.lock().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn the_catalogue_is_made_again_from_the_files() {
     let desk = after_an_unclean_election(50, 20).await;
@@ -116,6 +123,7 @@ async fn the_catalogue_is_made_again_from_the_files() {
     let counted = only_item(&desk).summary;
     let path = data(&desk).join("salvage").join(catalogue::DIRECTORY);
     let reopened = || {
+        await_release(&path);
         let salvage = Salvage::open(
             desk.rooms.replicas.log_dirs(),
             SalvageLimits::default(),
@@ -125,9 +133,9 @@ async fn the_catalogue_is_made_again_from_the_files() {
         salvage.look(None);
         salvage
     };
-    // sled lets one in at a time.
     *desk.rooms.salvage.catalogue.lock() = None;
     {
+        await_release(&path);
         let catalogue = Catalogue::open(&path).unwrap();
         let item = only_item(&desk).item().clone();
         assert_eq!(catalogue.get(&item).as_ref(), Some(&*counted));
