@@ -18,7 +18,7 @@ use crate::fleet::Fleet;
 use crate::http;
 use crate::identity::{self, Home, IdentityError};
 use crate::probe;
-use crate::quorum::{Failure, Quorum, QuorumConfig, http_client};
+use crate::quorum::{Failure, Quorum, QuorumConfig, Threads, http_client};
 use crate::replay::Replays;
 use crate::rpc::{self, Rpc};
 use crate::ticker;
@@ -81,9 +81,10 @@ impl Controller {
             home.identity.clone(),
             quorum_config(&config),
             // Of its own: connections live on the threads that opened them.
-            http_client()?,
+            Arc::new(http_client()?),
             clock.clone(),
             failure.clone(),
+            Threads::Own,
         )
         .await
         .map_err(|source| StartError::Quorum {

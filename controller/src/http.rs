@@ -10,7 +10,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use kuorum_transport::Clock;
 use kuorum_transport::tcp::{TcpListener, TcpStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -22,9 +23,36 @@ const IDLE: Duration = Duration::from_secs(60);
 /// How long requests get to end when the process goes down.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// A listening socket: the system's, or a simulated one.
+pub trait Accepting: Send + Sync + 'static {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for the next connection.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
+
+    /// Where it listens.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+}
+
+impl Accepting for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, address) = Self::accept(self).await?;
+        // A small answer is not held back for company; without it only latency is lost.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, address))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Self::local_addr(self)
+    }
+}
+
 /// Serves a router until the process goes down, then lets requests end for a moment.
-pub async fn serve(
-    listener: TcpListener,
+pub async fn serve<L: Accepting>(
+    listener: L,
     max_connections: usize,
     router: Router,
     clock: Clock,
@@ -57,25 +85,25 @@ pub async fn serve(
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
-impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, Bounded>> for Peer {
-    fn connect_info(stream: axum::serve::IncomingStream<'_, Bounded>) -> Self {
+impl<L: Accepting> Connected<IncomingStream<'_, Bounded<L>>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Bounded<L>>) -> Self {
         Self(*stream.remote_addr())
     }
 }
 
 /// A listener that has only so many connections open at once; the next one waits in the kernel's queue.
 #[derive(Debug)]
-pub struct Bounded {
-    listener: TcpListener,
+pub struct Bounded<L> {
+    listener: L,
     permits: Arc<Semaphore>,
     clock: Clock,
 }
 
-impl Listener for Bounded {
-    type Io = Watched;
+impl<L: Accepting> Listener for Bounded<L> {
+    type Io = Watched<L::Stream>;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Watched, SocketAddr) {
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
         let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
@@ -83,8 +111,6 @@ impl Listener for Bounded {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    // A small answer is not held back for company; without it only latency is lost.
-                    let _ = stream.set_nodelay(true);
                     let deadline = Box::pin(tokio::time::sleep(IDLE));
                     return (
                         Watched {
@@ -111,13 +137,13 @@ impl Listener for Bounded {
 
 /// A connection with a deadline that every byte renews.
 #[derive(Debug)]
-pub struct Watched {
-    stream: TcpStream,
+pub struct Watched<S> {
+    stream: S,
     deadline: Pin<Box<tokio::time::Sleep>>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Watched {
+impl<S> Watched<S> {
     fn renew(&mut self) {
         self.deadline
             .as_mut()
@@ -125,7 +151,7 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -140,7 +166,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

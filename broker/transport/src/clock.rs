@@ -2,6 +2,7 @@
 //! Law: pure code is handed a [`Now`]; only a shell asks for one, here. With [`Clock::seeded`] under a paused runtime the
 //! same seed gives the same readings.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,8 +33,8 @@ struct Inner {
 enum Wall {
     /// What the machine says.
     System,
-    /// A fixed beginning, moved only by the monotonic clock.
-    Fixed(i64),
+    /// A fixed beginning, moved only by the monotonic clock and by order.
+    Fixed(AtomicI64),
 }
 
 impl Clock {
@@ -44,7 +45,7 @@ impl Clock {
 
     /// A clock for tests: wall time begins at a fixed moment, randomness follows the seed.
     pub fn seeded(seed: u64) -> Self {
-        Self::new(Wall::Fixed(SEEDED_WALL_START), seed)
+        Self::new(Wall::Fixed(AtomicI64::new(SEEDED_WALL_START)), seed)
     }
 
     fn new(wall: Wall, seed: u64) -> Self {
@@ -62,17 +63,25 @@ impl Clock {
     /// What time it is.
     pub fn now(&self) -> Now {
         let elapsed = self.inner.start.elapsed();
-        let wall = match self.inner.wall {
+        let wall = match &self.inner.wall {
             Wall::System => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_millis() as i64),
-            Wall::Fixed(start) => start + elapsed.as_millis() as i64,
+            Wall::Fixed(start) => start.load(Ordering::Relaxed) + elapsed.as_millis() as i64,
         };
         #[cfg(feature = "chaos")]
         let wall = wall + self.inner.jump.millis(elapsed);
         Now {
             monotonic: Monotonic(elapsed),
             wall: Timestamp(wall),
+        }
+    }
+
+    /// Moves a seeded clock's wall time, as a step of the machine's clock would. Deadlines must not notice. The machine's own
+    /// clock is left alone.
+    pub fn move_wall(&self, millis: i64) {
+        if let Wall::Fixed(start) = &self.inner.wall {
+            start.fetch_add(millis, Ordering::Relaxed);
         }
     }
 
@@ -185,6 +194,9 @@ mod tests {
         assert_eq!(draws(&one), draws(&two));
         assert_ne!(draws(&one), draws(&Clock::seeded(8)));
         assert_eq!(one.random_below(0), 0);
+        one.move_wall(-5_000);
+        assert!(one.now().wall < now.wall);
+        assert!(one.now().monotonic >= now.monotonic);
         assert!((0..100).all(|_| two.random_below(3) < 3));
     }
 }

@@ -1,28 +1,30 @@
 //! The Raft log and the vote, on disk.
-//! Law: an index is an offset of a `storage::Log`, one record batch an entry. Every write goes through one thread, in the
-//! order of the calls; a callback or an answer means "fsynced". An IO error is reported once and ends the process.
+//! Law: an index is an offset of a `storage::Log`, one record batch an entry. Every write goes through one thread (in a
+//! simulation one task), in the order of the calls; a callback or an answer means "fsynced". An IO error is reported once and ends the process.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use kuorum_protocol::record::{
     BatchBuilder, BatchMut, BatchView, Codec, DecompressLimit, RecordsReader,
 };
-use kuorum_protocol::{Offset, Timestamp};
+use kuorum_protocol::{Monotonic, Offset, Timestamp};
 use kuorum_storage::{Dir, Known, Log, LogConfig};
 use kuorum_transport::Clock;
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+use super::Threads;
 use super::failure::Failure;
 use super::file::{DURABLE, PURGED, VOTE};
 use super::types::{Entry, LogId, StorageError, StorageIOError, TypeConfig, Vote};
@@ -69,8 +71,24 @@ impl<D: Dir> Debug for LogStore<D> {
 
 struct Shared<D: Dir> {
     state: Mutex<State<D>>,
-    jobs: mpsc::Sender<Job>,
+    jobs: Jobs,
     clock: Clock,
+}
+
+/// The way to the writer. openraft waits for each answer, so that hardly anything ever waits in it.
+enum Jobs {
+    Thread(mpsc::Sender<Job>),
+    Task(UnboundedSender<Job>),
+}
+
+impl Jobs {
+    /// `false` if the writer has ended.
+    fn send(&self, job: Job) -> bool {
+        match self {
+            Self::Thread(jobs) => jobs.send(job).is_ok(),
+            Self::Task(jobs) => jobs.send(job).is_ok(),
+        }
+    }
 }
 
 struct State<D: Dir> {
@@ -100,12 +118,22 @@ enum Job {
 }
 
 impl<D: Dir> LogStore<D> {
-    /// Opens the log in `dir` and starts its writer.
+    /// Opens the log in `dir` and starts its writer, on a thread of its own.
     ///
     /// # Errors
     /// If a file cannot be read, is damaged, or is of a newer format. Damage below the durable end of the log is never
     /// repaired by cutting: those entries may have been acknowledged.
     pub fn open(dir: D, clock: Clock, failure: Failure) -> io::Result<Self> {
+        Self::open_on(dir, clock, failure, Threads::Own)
+    }
+
+    /// Opens the log, and says where its writer works.
+    pub(crate) fn open_on(
+        dir: D,
+        clock: Clock,
+        failure: Failure,
+        threads: Threads,
+    ) -> io::Result<Self> {
         let vote = VOTE.read_json(&dir)?;
         let purged: Option<LogId> = PURGED.read_json(&dir)?;
         let marked: u64 = DURABLE.read_json(&dir)?.unwrap_or_default();
@@ -187,49 +215,46 @@ impl<D: Dir> LogStore<D> {
                 .pop()
                 .map(|entry| entry.log_id);
         }
-        let (jobs, queue) = mpsc::channel();
-        let timer = clock.clone();
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State {
-                log,
-                vote,
-                purged,
-                last,
-                marked,
-                tail: Tail::default(),
-            }),
-            jobs,
-            clock,
-        });
-        let weak = Arc::downgrade(&shared);
-        thread::Builder::new()
-            .name("quorum-writer".to_owned())
-            .spawn(move || {
-                let _guard = Guard(failure.clone());
-                // Ends when the last handle is gone: nothing can be asked any more.
-                let mut due = timer.now().monotonic + MARK_EVERY;
-                loop {
-                    let job = match queue.recv_timeout(MARK_EVERY) {
-                        Ok(job) => Some(job),
-                        Err(RecvTimeoutError::Timeout) => None,
-                        Err(RecvTimeoutError::Disconnected) => return,
-                    };
-                    let Some(shared) = weak.upgrade() else { return };
-                    let idle = job.is_none();
-                    if let Some(job) = job {
-                        run(&dir, &shared.state, job, &failure);
-                    }
-                    let now = timer.now().monotonic;
-                    if idle || now >= due {
-                        due = now + MARK_EVERY;
-                        let result = mark(&dir, &shared.state);
-                        if let Err(error) = result {
-                            failure.report(format!("{CANNOT_MARK}: {error}"));
-                        }
-                    }
-                }
-            })?;
-        Ok(Self { shared })
+        let state = State {
+            log,
+            vote,
+            purged,
+            last,
+            marked,
+            tail: Tail::default(),
+        };
+        let share = |jobs| {
+            let timer = clock.clone();
+            let shared = Arc::new(Shared {
+                state: Mutex::new(state),
+                jobs,
+                clock,
+            });
+            let writer = Writer {
+                dir,
+                shared: Arc::downgrade(&shared),
+                due: timer.now().monotonic + MARK_EVERY,
+                timer,
+                failure,
+            };
+            (Self { shared }, writer)
+        };
+        match threads {
+            Threads::Own => {
+                let (jobs, queue) = mpsc::channel();
+                let (store, writer) = share(Jobs::Thread(jobs));
+                thread::Builder::new()
+                    .name("quorum-writer".to_owned())
+                    .spawn(move || writer.work(&queue))?;
+                Ok(store)
+            }
+            Threads::Borrowed { slowest_write } => {
+                let (jobs, queue) = unbounded_channel();
+                let (store, writer) = share(Jobs::Task(jobs));
+                tokio::spawn(writer.work_slowly(queue, slowest_write));
+                Ok(store)
+            }
+        }
     }
 
     /// Notes how far the log is durable, now and not within the second: an orderly end leaves nothing to doubt.
@@ -261,7 +286,9 @@ impl<D: Dir> LogStore<D> {
     ) -> io::Result<()> {
         let (done, answer) = oneshot::channel();
         let gone = || io::Error::other("the writer of the metadata log has ended");
-        self.shared.jobs.send(job(done)).map_err(|_| gone())?;
+        if !self.shared.jobs.send(job(done)) {
+            return Err(gone());
+        }
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
@@ -276,6 +303,83 @@ impl<D: Dir> LogStore<D> {
             return Ok(entries);
         }
         read_entries(&state.log, from, until, budget)
+    }
+}
+
+/// Carries out the jobs, one after another. Ends when the last handle is gone: nothing can be asked any more.
+struct Writer<D: Dir> {
+    dir: D,
+    shared: Weak<Shared<D>>,
+    timer: Clock,
+    failure: Failure,
+    /// When the durable end is to be noted again.
+    due: Monotonic,
+}
+
+impl<D: Dir> Writer<D> {
+    fn work(mut self, queue: &mpsc::Receiver<Job>) {
+        let _guard = Guard(self.failure.clone());
+        loop {
+            let job = match queue.recv_timeout(MARK_EVERY) {
+                Ok(job) => Some(job),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let Some(shared) = self.shared.upgrade() else {
+                return;
+            };
+            let idle = job.is_none();
+            if let Some(job) = job {
+                run(&self.dir, &shared.state, job, &self.failure);
+            }
+            self.mark_in_time(&shared.state, idle);
+        }
+    }
+
+    /// The same as a task, with a disk that takes its time: the world goes on between a write and its flush.
+    async fn work_slowly(mut self, mut queue: UnboundedReceiver<Job>, slowest: Duration) {
+        let _guard = Guard(self.failure.clone());
+        loop {
+            let job = match tokio::time::timeout(MARK_EVERY, queue.recv()).await {
+                Ok(Some(job)) => Some(job),
+                Ok(None) => return,
+                Err(_) => None,
+            };
+            let Some(shared) = self.shared.upgrade() else {
+                return;
+            };
+            let idle = job.is_none();
+            self.pass_time(slowest).await;
+            match job {
+                Some(Job::Append {
+                    batches,
+                    written,
+                    flushed,
+                }) => {
+                    let result = write_and_tell(&shared.state, batches, written);
+                    self.pass_time(slowest).await;
+                    flush_and_tell(&shared.state, result, flushed, &self.failure);
+                }
+                Some(job) => run(&self.dir, &shared.state, job, &self.failure),
+                None => {}
+            }
+            self.mark_in_time(&shared.state, idle);
+        }
+    }
+
+    async fn pass_time(&self, slowest: Duration) {
+        let micros = self.timer.random_below(slowest.as_micros() as u64 + 1);
+        self.timer.sleep(Duration::from_micros(micros)).await;
+    }
+
+    fn mark_in_time(&mut self, state: &Mutex<State<D>>, idle: bool) {
+        let now = self.timer.now().monotonic;
+        if idle || now >= self.due {
+            self.due = now + MARK_EVERY;
+            if let Err(error) = mark(&self.dir, state) {
+                self.failure.report(format!("{CANNOT_MARK}: {error}"));
+            }
+        }
     }
 }
 
@@ -298,18 +402,8 @@ fn run<D: Dir>(dir: &D, state: &Mutex<State<D>>, job: Job, failure: &Failure) {
             written,
             flushed,
         } => {
-            let result = write_batches(state, batches);
-            let failed = result.as_ref().err().map(copy_of);
-            // The receiver waits in RaftCore; if that is gone, nobody needs the answer.
-            let _ = written.send(result);
-            let result = match failed {
-                Some(error) => Err(error),
-                None => flush(state),
-            };
-            if let Err(error) = &result {
-                failure.report(format!("cannot write the metadata log: {error}"));
-            }
-            flushed.log_io_completed(result);
+            let result = write_and_tell(state, batches, written);
+            flush_and_tell(state, result, flushed, failure);
         }
         Job::SaveVote(vote, done) => {
             let result = VOTE.write_json(dir, &vote);
@@ -345,6 +439,34 @@ fn answer(
         failure.report(format!("{what}: {error}"));
     }
     let _ = done.send(result);
+}
+
+fn write_and_tell<D: Dir>(
+    state: &Mutex<State<D>>,
+    batches: Vec<(Entry, Vec<u8>)>,
+    written: oneshot::Sender<io::Result<()>>,
+) -> io::Result<()> {
+    let result = write_batches(state, batches);
+    let told = match &result {
+        Ok(()) => Ok(()),
+        Err(error) => Err(copy_of(error)),
+    };
+    // The receiver waits in RaftCore; if that is gone, nobody needs the answer.
+    let _ = written.send(told);
+    result
+}
+
+fn flush_and_tell<D: Dir>(
+    state: &Mutex<State<D>>,
+    written: io::Result<()>,
+    flushed: LogFlushed<TypeConfig>,
+    failure: &Failure,
+) {
+    let result = written.and_then(|()| flush(state));
+    if let Err(error) = &result {
+        failure.report(format!("cannot write the metadata log: {error}"));
+    }
+    flushed.log_io_completed(result);
 }
 
 /// An `io::Error` cannot be cloned; two who wait need two.

@@ -33,8 +33,8 @@ use tokio::sync::{oneshot, watch};
 pub use failure::Failure;
 pub use log_store::LogStore;
 pub use network::{
-    HEADER_FROM_DIRECTORY, HEADER_TO_DIRECTORY, Identity, Introduction, Network, PATH_APPEND,
-    PATH_IDENTITY, PATH_SNAPSHOT, PATH_VOTE, controller_name, http_client,
+    Carrier, CarryError, Cause, HEADER_FROM_DIRECTORY, HEADER_TO_DIRECTORY, Identity, Introduction,
+    Network, PATH_APPEND, PATH_IDENTITY, PATH_SNAPSHOT, PATH_VOTE, controller_name, http_client,
 };
 pub use state_machine::{AppliedEntry, Next, Published, StateMachine};
 pub use types::{ControllerId, Outcome, TypeConfig, Voter};
@@ -43,6 +43,17 @@ use types::{Metrics, Raft};
 
 /// Threads for Raft itself.
 const RAFT_THREADS: usize = 2;
+
+/// Where a member's work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// Raft has threads of its own, and so has the writer of the log: nothing the process decides or serves may delay a
+    /// heartbeat.
+    Own,
+    /// All of it is tasks of the runtime that opens the member, on that runtime's clock: for simulations. The disk is as slow as
+    /// told: each write and each flush takes up to so long.
+    Borrowed { slowest_write: Duration },
+}
 
 /// The quorum's timers and how much log it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +165,7 @@ impl fmt::Debug for Quorum {
 
 struct Inner {
     raft: Raft,
-    /// Raft's own threads: what the process decides or serves must never delay a heartbeat.
+    /// Raft's own threads, if it has some.
     runtime: Option<Runtime>,
     identity: Identity,
     network: Network,
@@ -197,7 +208,7 @@ impl<D: Dir> LogFacts for LogStore<D> {
 }
 
 impl Quorum {
-    /// Opens the member whose vote, log and snapshots are in `dir`, and starts it.
+    /// Opens the member whose vote, log and snapshots are in `dir`, and starts it. Its requests go out by `carrier`.
     ///
     /// # Errors
     /// If a file cannot be read, is damaged, or is of a newer format.
@@ -205,34 +216,42 @@ impl Quorum {
         dir: D,
         identity: Identity,
         config: QuorumConfig,
-        client: reqwest::Client,
+        carrier: Arc<dyn Carrier>,
         clock: Clock,
         failure: Failure,
+        threads: Threads,
     ) -> io::Result<Self> {
-        let log = LogStore::open(dir.clone(), clock.clone(), failure.clone())?;
+        let log = LogStore::open_on(dir.clone(), clock.clone(), failure.clone(), threads)?;
         let machine = StateMachine::open(dir, failure.clone(), config.kept_events)?;
         let published = machine.published();
-        let network = Network::new(client, identity.clone(), config.heartbeat_interval / 2);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(RAFT_THREADS)
-            .thread_name("quorum")
-            .enable_all()
-            .build()?;
+        let network = Network::new(carrier, identity.clone(), config.heartbeat_interval / 2);
+        let runtime = match threads {
+            Threads::Own => Some(
+                tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(RAFT_THREADS)
+                    .thread_name("quorum")
+                    .enable_all()
+                    .build()?,
+            ),
+            Threads::Borrowed { .. } => None,
+        };
         let (id, raft_config) = (
             identity.controller_id,
             Arc::new(raft_config(&identity, &config)?),
         );
         let (raft_network, raft_log) = (network.clone(), log.clone());
         // openraft spawns its tasks where it is made.
-        let raft = runtime
-            .spawn(async move { Raft::new(id, raft_config, raft_network, raft_log, machine).await })
-            .await
-            .map_err(io::Error::other)?
-            .map_err(io::Error::other)?;
+        let making =
+            async move { Raft::new(id, raft_config, raft_network, raft_log, machine).await };
+        let raft = match &runtime {
+            Some(runtime) => runtime.spawn(making).await.map_err(io::Error::other)?,
+            None => Box::pin(making).await,
+        }
+        .map_err(io::Error::other)?;
         let quorum = Self {
             inner: Arc::new(Inner {
                 raft,
-                runtime: Some(runtime),
+                runtime,
                 identity,
                 network,
                 config,

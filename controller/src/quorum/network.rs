@@ -2,8 +2,14 @@
 //! Law: every request says which cluster, who sends and who is meant, and which directory holds each one's vote; a peer
 //! refuses what is not meant for it (a wiped voter must not vote twice).
 
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use kuorum_metadata::rpc::{HEADER_CLUSTER_ID, HEADER_FROM, HEADER_TO, HEADER_VERSION, VERSION};
 use kuorum_protocol::DirectoryId;
 use openraft::error::{
@@ -34,6 +40,9 @@ pub const PATH_SNAPSHOT: &str = "/raft/v1/snapshot";
 /// GET, who is there: [`Introduction`].
 pub const PATH_IDENTITY: &str = "/raft/v1/identity";
 
+/// How long an introduction may take.
+const INTRODUCTION: Duration = Duration::from_secs(1);
+
 /// How a controller introduces itself before there is a quorum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
@@ -57,19 +66,76 @@ pub fn controller_name(id: ControllerId) -> String {
     format!("controller-{id}")
 }
 
+/// Carries requests to other controllers: the quorum's one door to the network. A simulation has another one.
+pub trait Carrier: Debug + Send + Sync + 'static {
+    /// Sends a request to the host and port of its URI and reads the whole answer, whatever its status, within the deadline.
+    fn carry(
+        &self,
+        request: Request<Vec<u8>>,
+        deadline: Duration,
+    ) -> BoxFuture<'static, Result<Response<Bytes>, CarryError>>;
+}
+
+/// Why there was no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CarryError {
+    /// The deadline passed.
+    #[error("no answer in time: {0}")]
+    TimedOut(#[source] Cause),
+    /// Nobody was reached.
+    #[error(transparent)]
+    Unreachable(Cause),
+    /// An answer began, or was none that could be understood.
+    #[error(transparent)]
+    Broken(Cause),
+}
+
+/// What a carrier met with.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+impl Carrier for reqwest::Client {
+    fn carry(
+        &self,
+        request: Request<Vec<u8>>,
+        deadline: Duration,
+    ) -> BoxFuture<'static, Result<Response<Bytes>, CarryError>> {
+        let client = self.clone();
+        async move {
+            let mut request = reqwest::Request::try_from(request)
+                .map_err(|error| CarryError::Unreachable(error.into()))?;
+            *request.timeout_mut() = Some(deadline);
+            let response = client.execute(request).await.map_err(|error| {
+                if error.is_timeout() {
+                    CarryError::TimedOut(error.into())
+                } else {
+                    CarryError::Unreachable(error.into())
+                }
+            })?;
+            let mut answer = Response::new(Bytes::new());
+            *answer.status_mut() = response.status();
+            *answer.body_mut() = response
+                .bytes()
+                .await
+                .map_err(|error| CarryError::Broken(error.into()))?;
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
 /// Makes the connections to the other controllers.
 #[derive(Clone, Debug)]
 pub struct Network {
-    client: reqwest::Client,
+    carrier: Arc<dyn Carrier>,
     identity: Identity,
     backoff: Duration,
 }
 
 impl Network {
     /// `backoff` is how long an unreachable controller is left alone.
-    pub fn new(client: reqwest::Client, identity: Identity, backoff: Duration) -> Self {
+    pub fn new(carrier: Arc<dyn Carrier>, identity: Identity, backoff: Duration) -> Self {
         Self {
-            client,
+            carrier,
             identity,
             backoff,
         }
@@ -79,15 +145,16 @@ impl Network {
     ///
     /// # Errors
     /// If nobody answers, or not like a controller.
-    pub async fn introduce(&self, address: &str) -> Result<Introduction, reqwest::Error> {
-        self.client
-            .get(format!("http://{address}{PATH_IDENTITY}"))
-            .timeout(Duration::from_secs(1))
-            .send()
-            .await?
-            .error_for_status()?
-            .json()
-            .await
+    pub async fn introduce(&self, address: &str) -> Result<Introduction, CarryError> {
+        let request = Request::get(format!("http://{address}{PATH_IDENTITY}"))
+            .body(Vec::new())
+            .map_err(|error| CarryError::Unreachable(error.into()))?;
+        let answer = self.carrier.carry(request, INTRODUCTION).await?;
+        if answer.status() != StatusCode::OK {
+            let refusal = format!("it answered {}", answer.status());
+            return Err(CarryError::Broken(refusal.into()));
+        }
+        serde_json::from_slice(answer.body()).map_err(|error| CarryError::Broken(error.into()))
     }
 }
 
@@ -127,6 +194,26 @@ pub struct Peer {
 type RpcResult<T, E> = Result<T, RPCError<ControllerId, Voter, RaftError<ControllerId, E>>>;
 
 impl Peer {
+    fn request(&self, path: &str, body: &impl Serialize) -> Result<Request<Vec<u8>>, Cause> {
+        let identity = &self.network.identity;
+        let mut headers = HeaderMap::new();
+        let mut set = |name: &'static str, value: String| -> Result<(), Cause> {
+            headers.insert(name, HeaderValue::try_from(value)?);
+            Ok(())
+        };
+        set(HEADER_CLUSTER_ID, identity.cluster_id.clone())?;
+        set(HEADER_FROM, controller_name(identity.controller_id))?;
+        set(HEADER_TO, controller_name(self.target))?;
+        set(HEADER_VERSION, VERSION.to_owned())?;
+        set(HEADER_FROM_DIRECTORY, identity.directory_id.to_string())?;
+        set(HEADER_TO_DIRECTORY, self.node.directory_id.to_string())?;
+        set(header::CONTENT_TYPE.as_str(), "application/json".to_owned())?;
+        let mut request = Request::post(format!("http://{}{path}", self.node.address))
+            .body(serde_json::to_vec(body)?)?;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
     async fn send<Q, A, E>(
         &self,
         action: RPCTypes,
@@ -140,33 +227,21 @@ impl Peer {
         E: std::error::Error + DeserializeOwned,
     {
         let identity = &self.network.identity;
-        let failed = |error: reqwest::Error| {
-            if error.is_timeout() {
-                RPCError::Timeout(Timeout {
-                    action,
-                    id: identity.controller_id,
-                    target: self.target,
-                    timeout: deadline,
-                })
-            } else {
-                RPCError::Unreachable(Unreachable::new(&error))
-            }
+        let failed = |error: CarryError| match error {
+            CarryError::TimedOut(_) => RPCError::Timeout(Timeout {
+                action,
+                id: identity.controller_id,
+                target: self.target,
+                timeout: deadline,
+            }),
+            CarryError::Unreachable(_) => RPCError::Unreachable(Unreachable::new(&error)),
+            CarryError::Broken(_) => RPCError::Network(NetworkError::new(&error)),
         };
-        let response = self
-            .network
-            .client
-            .post(format!("http://{}{path}", self.node.address))
-            .header(HEADER_CLUSTER_ID, &identity.cluster_id)
-            .header(HEADER_FROM, controller_name(identity.controller_id))
-            .header(HEADER_TO, controller_name(self.target))
-            .header(HEADER_VERSION, VERSION)
-            .header(HEADER_FROM_DIRECTORY, identity.directory_id.to_string())
-            .header(HEADER_TO_DIRECTORY, self.node.directory_id.to_string())
-            .timeout(deadline)
-            .json(request)
-            .send()
-            .await
-            .map_err(failed)?;
+        let request = self
+            .request(path, request)
+            .map_err(|error| failed(CarryError::Unreachable(error)))?;
+        let carried = self.network.carrier.carry(request, deadline);
+        let response = carried.await.map_err(failed)?;
         if !response.status().is_success() {
             let refusal = std::io::Error::other(format!(
                 "controller {} at {} answered {}",
@@ -176,9 +251,7 @@ impl Peer {
             ));
             return Err(RPCError::Unreachable(Unreachable::new(&refusal)));
         }
-        let answer: Result<A, RaftError<ControllerId, E>> = response
-            .json()
-            .await
+        let answer: Result<A, RaftError<ControllerId, E>> = serde_json::from_slice(response.body())
             .map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
         answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.target, error)))
     }
