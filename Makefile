@@ -60,12 +60,20 @@ demo: build ## kill a leader under 100,000 bank transfers, and count what was lo
 
 # --- proofs -----------------------------------------------------------------------------------------------------------
 
-.PHONY: test sim conformance bench bench-failover fuzz chaos chaos-smoke chaos-build
+.PHONY: test sim sim-shells shells-build conformance bench bench-failover fuzz chaos chaos-smoke chaos-build
 test: ## unit, table, property, simulation and multi-process tests
 	cargo test --locked --workspace
 
-sim: build ## seeded simulation of replication and elections: SEEDS=n, or SEED=s to replay one
+sim: build shells-build ## seeded simulation of replication and elections: SEEDS=n, or SEED=s to replay one; a tenth as many of sim-shells
 	$(BIN_DIR)/sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+	$(if $(SEED),,$(BIN_DIR)/sim-shells --seeds $$(( ($(SEEDS) + 9) / 10 )))
+
+sim-shells: shells-build ## the controllers' shells, openraft included, on a simulated network and disks: SEEDS=n, or SEED=s to run one again
+	$(BIN_DIR)/sim-shells $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+# By itself: it needs what tokio has for tests, which must not get into the programs.
+shells-build:
+	cargo build --release --locked -p kuorum-shell-tests --bins
 
 # The programs of `chaos` are others: their disks forget what was not synced, and fail by order. They lie in a folder of their own.
 CHAOS := $(TARGET_DIR)/chaos/chaos

@@ -16,6 +16,7 @@ kuorum-cli: kuorum-client kuorum-admin-api kuorum-protocol kuorum-storage kuorum
 kuorum-controller: kuorum-protocol kuorum-transport kuorum-storage kuorum-metadata kuorum-admin-api
 kuorum-broker: kuorum-protocol kuorum-transport kuorum-storage kuorum-metadata kuorum-replication
 kuorum-chaos-tests: *
+kuorum-shell-tests: *
 "
 # Nothing below may reach these crates at all, however indirectly.
 pure="kuorum-protocol kuorum-metadata kuorum-admin-api kuorum-replication"

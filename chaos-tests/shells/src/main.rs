@@ -1,0 +1,111 @@
+//! `make sim-shells`: runs seeds of the controllers under turmoil until all are done, and says how to see a failure again.
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use clap::Parser;
+use kuorum_shell_tests::{Options, Outcome, Tally, run};
+use tracing_subscriber::EnvFilter;
+
+/// Seeded fuzzing of the controllers' shells, openraft included, on simulated disks and a simulated network.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 20)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// One seed to run again, with what was done to the cluster and when; RUST_LOG=info adds what the controllers say.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Seeds at once; as many as there are processors if left out.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.seed {
+        Some(seed) => again(seed),
+        None => search(&arguments),
+    }
+}
+
+#[allow(clippy::print_stdout)]
+fn again(seed: u64) -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::from_default_env())
+        .without_time()
+        .init();
+    let outcome = run(seed, Options::default());
+    for event in &outcome.events {
+        println!("{event}");
+    }
+    println!("seed {seed}: {}", outcome.plan);
+    println!("{}", outcome.tally);
+    match &outcome.violation {
+        None => {
+            println!("seed {seed}: nothing found");
+            ExitCode::SUCCESS
+        }
+        Some(_) => {
+            tell(&outcome);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[allow(clippy::print_stdout)]
+fn tell(outcome: &Outcome) {
+    if let Some(violation) = &outcome.violation {
+        println!("seed {}: {violation}", outcome.seed);
+        println!("run it again with: make sim-shells SEED={}", outcome.seed);
+    }
+}
+
+#[allow(clippy::print_stdout)]
+fn search(arguments: &Arguments) -> ExitCode {
+    let threads = arguments
+        .threads
+        .or_else(|| thread::available_parallelism().ok().map(usize::from))
+        .unwrap_or(1);
+    let end = arguments.from + arguments.seeds;
+    let next = AtomicU64::new(arguments.from);
+    let total = Mutex::new((Tally::default(), Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        return;
+                    }
+                    let outcome = run(seed, Options::default());
+                    if let Ok(mut total) = total.lock() {
+                        total.0.add(&outcome.tally);
+                        if outcome.violation.is_some() {
+                            total.1.push(outcome);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let Ok((tally, failed)) = total.into_inner() else {
+        return ExitCode::FAILURE;
+    };
+    println!("shells, seeds {}..{end}: {tally}", arguments.from);
+    for outcome in &failed {
+        tell(outcome);
+    }
+    if failed.is_empty() {
+        println!("nothing found");
+        ExitCode::SUCCESS
+    } else {
+        println!("{} of {} seeds failed", failed.len(), arguments.seeds);
+        ExitCode::FAILURE
+    }
+}
