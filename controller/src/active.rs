@@ -196,7 +196,8 @@ impl Active {
         self.leave("the process is going down");
     }
 
-    /// Takes office for a term, unless it has passed by then. To be called again after a rest if it did not succeed.
+    /// Takes office for a term, unless it has passed by then. If it did not succeed it is called again, after a rest and with the
+    /// next news of the quorum.
     async fn take_office(&self, term: Term) -> bool {
         let quorum = &self.inner.quorum;
         // Everything of the leaders before must be applied here, to know which epoch comes next.

@@ -141,33 +141,40 @@ impl Replays {
         }
     }
 
-    /// Whenever this controller takes office: carries on, one after another, what another had begun and neither ended nor
-    /// given up. Runs until it is dropped.
+    /// Carries on, one after another, what was begun and neither ended nor given up: when this controller takes office what
+    /// another had begun, and later what lost whoever carried it. Runs until it is dropped.
     pub async fn take_over(self) {
         let mut office = self.active.watch();
         loop {
             if office.borrow_and_update().is_some() {
                 let image = self.quorum.image();
-                for (item, target, replay) in image.running_replays() {
-                    self.carry_on(item, target, replay).await;
+                for (item, target, _) in image.running_replays() {
+                    if self.carried(item, target).is_none() {
+                        self.carry_on(item, target).await;
+                    }
                 }
             }
-            if office.changed().await.is_err() {
-                return;
+            tokio::select! {
+                changed = office.changed() => if changed.is_err() {
+                    return;
+                },
+                () = self.clock.sleep(PATIENCE) => {}
             }
         }
     }
 
     /// Returns when the replay has ended, or this controller cannot carry it.
-    async fn carry_on(&self, item: &str, target: TopicId, replay: SalvageReplayImage) {
+    async fn carry_on(&self, item: &str, target: TopicId) {
         let began = self.clock.now().monotonic;
         while self.active.office().is_some() {
             let image = self.quorum.image();
-            let known = image.salvage_replay(item, target);
             // It may have been asked for meanwhile, and be over.
-            if known.is_none_or(|known| known.replayed.is_some() || known.stopped) {
+            let running = image
+                .salvage_replay(item, target)
+                .filter(|known| known.replayed.is_none() && !known.stopped);
+            let Some(replay) = running else {
                 return;
-            }
+            };
             let mut survey = self.fleet.salvaged(&image, item).await;
             let started = match survey.items.remove(item) {
                 Some(held) => self
@@ -291,11 +298,18 @@ impl Carrier {
         let Some(held) = survey.items.remove(&id) else {
             return;
         };
-        let is_too_short = self.held.item.records < self.replay.records;
+        let is_too_short = self.held.item.records < self.asked_for();
         // A copy that is longer than was asked for is another replay's: this one's number of records stays as it is.
         if held.item.records == self.held.item.records || is_too_short {
             self.held = held;
         }
+    }
+
+    /// How many records are to be replayed: more than at the beginning if somebody who found a longer copy has asked too.
+    fn asked_for(&self) -> u64 {
+        let image = self.all.quorum.image();
+        let known = image.salvage_replay(&self.held.item.id, self.target);
+        known.map_or(self.replay.records, |known| known.records)
     }
 
     /// Carries records until all are in the target for good, or something does not work.
@@ -329,7 +343,7 @@ impl Carrier {
                 self.note(next).await?;
             }
         }
-        let wanted = self.replay.records.max(next);
+        let wanted = self.asked_for().max(next);
         if records < wanted {
             return Err(Trouble::Passing(format!(
                 "the copies that can be read have {records} records, and the item had {wanted} when it was asked for"

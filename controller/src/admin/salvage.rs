@@ -357,6 +357,9 @@ async fn replay_into(
         return Ok(Json(report(id, target, &known, 0)).into_response());
     }
     let (held, _) = find(admin, &image, id, path).await?;
+    let begins = image
+        .salvage_replay(id, target.id)
+        .is_none_or(|known| known.stopped);
     let reserved = admin
         .active
         .reserve_replay(id, target.id, parsed.partition, held.item.records)
@@ -377,8 +380,11 @@ async fn replay_into(
         Ok(progress) => progress,
         Err(error) => {
             let why = error.to_string();
-            let reached = reserved.acknowledged;
-            admin.replays.give_up(id, target.id, reached, &why).await;
+            // One that was begun before waits its turn all the same.
+            if begins {
+                let reached = reserved.acknowledged;
+                admin.replays.give_up(id, target.id, reached, &why).await;
+            }
             return Err(Refused::kafka(ErrorCode::ThrottlingQuotaExceeded, why));
         }
     };

@@ -162,7 +162,7 @@ fn record_of(item: &str, target: TopicId, replay: &SalvageReplayImage) -> Metada
 /// All records of a replay are in the target. The first one who says so is right.
 ///
 /// # Errors
-/// RESOURCE_NOT_FOUND if there is no such replay: its target is gone.
+/// RESOURCE_NOT_FOUND if there is no such replay: its target is gone. INVALID_REQUEST if more were asked for.
 pub fn finish(
     image: &MetadataImage,
     item: &str,
@@ -173,6 +173,15 @@ pub fn finish(
     let replay = known(image, item, target)?;
     if let Some(replayed) = replay.replayed {
         return Ok(Decision::unchanged(replayed));
+    }
+    if records < replay.records {
+        return Err(Refusal::new(
+            ErrorCode::InvalidRequest,
+            format!(
+                "{records} records are replayed, and {} were asked for",
+                replay.records
+            ),
+        ));
     }
     Ok(Decision {
         records: vec![MetadataRecord::SalvageReplayed {

@@ -121,7 +121,9 @@ fn a_replay_that_is_given_up_goes_on_when_it_is_asked_for() {
     assert_eq!(again.producer_id, first.producer_id, "the same, for ever");
     assert_eq!((again.acknowledged, again.stopped), (300, false));
     assert_eq!(running(&world), [300]);
-    let decision = finish(&world.image, ITEM, wide, 500, Timestamp(9)).unwrap();
+    let short = finish(&world.image, ITEM, wide, 1_000, Timestamp(9)).unwrap_err();
+    assert_eq!(short.code, ErrorCode::InvalidRequest, "more was asked for");
+    let decision = finish(&world.image, ITEM, wide, 1_200, Timestamp(9)).unwrap();
     world.commit(decision);
     assert!(stop(&world.image, ITEM, wide, 500).unwrap().is_unchanged());
     assert!(running(&world).is_empty(), "over");
