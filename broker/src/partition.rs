@@ -21,6 +21,7 @@ use kuorum_protocol::{
 use kuorum_replication::follower::LogView;
 use kuorum_replication::mutation::{self, Mutation};
 use kuorum_replication::{Assignment, Follower, IsrReply, Leader, Terms, Waiters};
+use kuorum_storage::salvage::Aside;
 use kuorum_storage::{Dir, EpochEntry, Log, LogConfig, StorageFailure};
 
 pub use effects::{Effects, ProduceToken, Truncation};
@@ -64,6 +65,8 @@ pub struct Partition<D: Dir, T = ProduceToken> {
     /// Where what an unclean election makes this replica cut off is set aside; `None` to set nothing aside.
     salvager: Option<Salvager<D>>,
     salvage_policy: SalvagePolicy,
+    /// The latest leader epoch in which this process led, or found that its log and the leader's agree.
+    agreed_in: Option<LeaderEpoch>,
     /// The log as it was before it failed: a log that failed half-way through a cut has nothing sound to say.
     last_words: Option<LogView>,
 }
@@ -109,6 +112,7 @@ impl<D: Dir, T> Partition<D, T> {
             dirty_since: None,
             salvager: None,
             salvage_policy: SalvagePolicy::default(),
+            agreed_in: None,
             last_words: None,
         }
     }
@@ -258,6 +262,7 @@ impl<D: Dir, T> Partition<D, T> {
             now.monotonic,
         );
         self.role = Role::Leader(Box::new(leader));
+        self.agreed_in = Some(assignment.leader_epoch);
         self.follow_leaders_high_watermark(fx);
         self.ask_for_flush(now, fx);
     }
@@ -307,22 +312,34 @@ impl<D: Dir, T> Partition<D, T> {
         self.log.set_config(config);
     }
 
-    /// A move has taken this replica from the partition, and its log is about to be deleted. If that is of a history which
-    /// an unclean election has ended, nobody can say any more how much of it the others have: all of it is set aside.
+    /// A move has taken this replica from the partition, and its log is about to be deleted. If that was never compared with
+    /// a leader's since the partition's last unclean election, nobody can say any more how much of it the others have: all
+    /// of it is set aside. Returns whether the log may be deleted: not if it should have been set aside and is not.
+    #[must_use]
     pub fn leave_for_good(
         &mut self,
         last_unclean_epoch: Option<LeaderEpoch>,
         now: Now,
         fx: &mut Effects<T>,
-    ) {
-        if matches!(self.role, Role::Failed(_)) || mutation::off(Mutation::DeletedWithoutSalvage) {
-            return;
+    ) -> bool {
+        if matches!(self.role, Role::Failed(_)) {
+            return false;
+        }
+        if self.agreed_in >= last_unclean_epoch || mutation::off(Mutation::DeletedWithoutSalvage) {
+            return true;
         }
         self.known.last_unclean_epoch = last_unclean_epoch;
         let view = self.log_view();
-        let set_aside = self.set_aside(view.log_start, view.latest_epoch, Why::Leaves, now, fx);
-        if let Err(error) = set_aside {
-            self.log_failed(error, fx);
+        match self.set_aside(view.log_start, view.latest_epoch, Why::Leaves, now, fx) {
+            Ok(()) => match &fx.set_aside {
+                None => true,
+                Some(Aside::Kept(item) | Aside::KeptBefore(item)) => item.complete,
+                Some(Aside::OutOfBounds | Aside::Failed(_)) => false,
+            },
+            Err(error) => {
+                self.log_failed(error, fx);
+                false
+            }
         }
     }
 

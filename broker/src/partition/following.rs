@@ -104,6 +104,7 @@ impl<D: Dir, T> Partition<D, T> {
             return;
         };
         follower.on_fetched();
+        self.agreed_in = Some(follower.leader_epoch());
         let high_watermark = fetched.high_watermark.min(self.log.end_offset());
         if high_watermark > self.high_watermark {
             self.high_watermark = high_watermark;

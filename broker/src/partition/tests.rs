@@ -745,24 +745,74 @@ fn a_follower_that_begins_anew_below_its_start_sets_all_of_it_aside() {
 #[test]
 fn a_replica_that_leaves_sets_aside_what_it_alone_may_have() {
     let rows = [
-        ("never unclean", None, false),
-        ("unclean after what it has", Some(7), true),
-        ("it has the history that won", Some(5), false),
+        ("never unclean", None, false, false),
+        ("unclean after what it has", Some(7), false, true),
+        ("it has the history that won", Some(5), false, false),
+        (
+            "it was compared since, though nothing was written",
+            Some(7),
+            true,
+            false,
+        ),
+        (
+            "it was compared, but unclean again since",
+            Some(8),
+            true,
+            true,
+        ),
     ];
-    for (name, last_unclean_epoch, kept) in rows {
-        let mut replica = deposed(None, true);
+    for (name, last_unclean_epoch, is_compared, kept) in rows {
+        let mut replica = deposed(Some(7), true);
+        if is_compared {
+            compare(&mut replica);
+        }
+        let end = replica.it.log().end_offset();
+        let mut may_be_deleted = false;
         replica.step(|it, now, fx| {
-            it.leave_for_good(last_unclean_epoch.map(LeaderEpoch), now, fx);
+            may_be_deleted = it.leave_for_good(last_unclean_epoch.map(LeaderEpoch), now, fx);
         });
+        assert!(may_be_deleted, "{name}");
         match (&replica.last.set_aside, kept) {
             (Some(Aside::Kept(item)), true) => {
-                assert_eq!((item.first_offset, item.end_offset), (Offset(0), Offset(9)));
+                assert_eq!((item.first_offset, item.end_offset), (Offset(0), end));
                 assert!(item.cause.contains("moved away"), "{}", item.cause);
             }
             (None, false) => {}
             (other, _) => panic!("{name}: {other:?}"),
         }
     }
+}
+
+/// The new leader has the log as it is here, and nothing to add.
+fn compare(replica: &mut Replica) {
+    let FollowerStep::EpochEnd { ticket, epoch, .. } = replica.it.next_step(now(2)) else {
+        panic!("a new follower compares histories");
+    };
+    let end = replica.it.log().end_offset();
+    replica.step(|it, now, fx| it.on_epoch_end(&ticket, Some((epoch, end)), now, fx));
+    let FollowerStep::Fetch { ticket, .. } = replica.it.next_step(now(3)) else {
+        panic!("who has compared fetches");
+    };
+    let nothing = Fetched {
+        records: Bytes::new(),
+        high_watermark: Offset(0),
+        log_start: Offset(0),
+        diverging: None,
+    };
+    replica.step(|it, now, fx| it.on_fetched(&ticket, &nothing, now, fx));
+}
+
+/// Nobody else may have it, so it is not deleted either.
+#[test]
+fn what_cannot_be_set_aside_may_not_be_deleted() {
+    let mut replica = deposed(Some(7), true);
+    replica.disk.fail_next_write();
+    let mut may_be_deleted = true;
+    replica.step(|it, now, fx| {
+        may_be_deleted = it.leave_for_good(Some(LeaderEpoch(7)), now, fx);
+    });
+    assert!(matches!(replica.last.set_aside, Some(Aside::Failed(_))));
+    assert!(!may_be_deleted);
 }
 
 /// The store is out of order: the replica follows its leader all the same.

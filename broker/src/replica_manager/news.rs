@@ -226,6 +226,7 @@ impl ReplicaManager {
             );
             return;
         }
+        let mut kept: HashSet<Key> = HashSet::new();
         for hosted in &gone {
             hosted.removed.store(true, Ordering::Release);
             self.hosted.write().remove(&hosted.key());
@@ -244,13 +245,19 @@ impl ReplicaManager {
             hosted.with(|partition, effects| {
                 partition.go_offline(&nobody, effects);
                 if let Some(moved) = &moved {
-                    partition.leave_for_good(moved.last_unclean_epoch, now, effects);
+                    // One that was opened a moment ago does not know yet what its topic wants.
+                    partition.set_salvage_policy(self.settings(image, &hosted.topic).salvage);
+                    if !partition.leave_for_good(moved.last_unclean_epoch, now, effects) {
+                        kept.insert(hosted.key());
+                    }
                 }
                 // Whoever still holds it must not write where another log may be made under the same name.
                 partition.disk_failed(&deleted, effects);
             });
             drop(hosted.flushing.lock());
-            info!(topic = %hosted.topic, partition = hosted.index, "deleting a log");
+            if !kept.contains(&hosted.key()) {
+                info!(topic = %hosted.topic, partition = hosted.index, "deleting a log");
+            }
         }
         // What the checkpoints say of these logs must not be taken for what they say of a later topic of the same name.
         self.checkpoint();
@@ -263,6 +270,15 @@ impl ReplicaManager {
             .filter_map(|hosted| {
                 let log_dirs = &self.tools.log_dirs;
                 let (index, id) = (hosted.index, hosted.topic_id);
+                if kept.contains(&hosted.key()) {
+                    match log_dirs.put_astray(&hosted.topic, index, id, hosted.directory) {
+                        Ok(stray) => warn!(topic = %hosted.topic, partition = index, stray,
+                            "a replica that was moved away could not be set aside whole, and nobody else may have its records; \
+                             its directory is kept: delete it when it is not needed"),
+                        Err(error) => failed(&hosted, &error),
+                    }
+                    return None;
+                }
                 match log_dirs.put_aside(&hosted.topic, index, id, hosted.directory) {
                     Ok(aside) => aside.map(|aside| (hosted, aside)),
                     Err(error) => {
@@ -281,6 +297,10 @@ impl ReplicaManager {
                 }
             }
         });
+    }
+
+    fn settings(&self, image: &MetadataImage, topic: &str) -> TopicSettings {
+        TopicSettings::of(image, topic, self.tools.replica_lag_time_max)
     }
 
     fn change_settings(&self, image: &MetadataImage, delta: Option<&MetadataDelta>) {
@@ -315,9 +335,7 @@ impl ReplicaManager {
             }
             let wanted = settings
                 .entry(Arc::clone(&hosted.topic))
-                .or_insert_with(|| {
-                    TopicSettings::of(image, &hosted.topic, self.tools.replica_lag_time_max)
-                })
+                .or_insert_with(|| self.settings(image, &hosted.topic))
                 .clone();
             hosted.with(|partition, effects| {
                 partition.set_terms(wanted.terms, now, effects);

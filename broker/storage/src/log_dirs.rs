@@ -406,20 +406,48 @@ impl<D: Dir> LogDirs<D> {
         topic_id: TopicId,
         directory: DirectoryId,
     ) -> Result<Option<PutAside>, LogError> {
+        let renamed = self.take_name(topic, partition, topic_id, directory, DELETED)?;
+        Ok(renamed.map(|name| PutAside { directory, name }))
+    }
+
+    /// Takes a log's name away and keeps its files: nobody may have what is in them. Returns what the directory is called
+    /// from now on, `None` if there is no such log. Nothing of ours ever deletes it.
+    ///
+    /// # Errors
+    /// `Storage`; the directory is then offline.
+    pub fn put_astray(
+        &self,
+        topic: &str,
+        partition: PartitionIndex,
+        topic_id: TopicId,
+        directory: DirectoryId,
+    ) -> Result<Option<String>, LogError> {
+        let renamed = self.take_name(topic, partition, topic_id, directory, STRAY)?;
+        let place = self.directory(directory)?;
+        let synced = place.dir.sync();
+        synced.map_err(|cause| place.fail("keep a log", cause))?;
+        Ok(renamed)
+    }
+
+    fn take_name(
+        &self,
+        topic: &str,
+        partition: PartitionIndex,
+        topic_id: TopicId,
+        directory: DirectoryId,
+        ending: &str,
+    ) -> Result<Option<String>, LogError> {
         let directory = self.directory(directory)?;
         directory.health.check()?;
         let name = directory_name(topic, partition);
-        let renamed = self.rename_deleted(directory, &name, topic_id);
+        let renamed = self.rename_log(directory, &name, topic_id, ending);
         let renamed = renamed.map_err(|cause| directory.fail("delete a log", cause))?;
         directory.unopened.lock().remove(&name);
         let one_less = |count: u64| Some(count.saturating_sub(1));
         let _ = directory
             .partitions
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
-        Ok(renamed.map(|name| PutAside {
-            directory: directory.id,
-            name,
-        }))
+        Ok(renamed)
     }
 
     /// The slow half of [`Self::remove_log`].
@@ -436,20 +464,21 @@ impl<D: Dir> LogDirs<D> {
     }
 
     /// Gone in one step, however long the removal takes.
-    fn rename_deleted(
+    fn rename_log(
         &self,
         directory: &Directory<D>,
         name: &str,
         topic_id: TopicId,
+        ending: &str,
     ) -> io::Result<Option<String>> {
         let _names = directory.names.lock();
         let dir = directory.dir.subdirectory(name);
         if !dir.exists()? || topic_id_of(&dir)? != Some(topic_id) {
             return Ok(None);
         }
-        let deleted = self.unused_name(directory, name, DELETED)?;
-        directory.dir.rename(name, &deleted)?;
-        Ok(Some(deleted))
+        let unused = self.unused_name(directory, name, ending)?;
+        directory.dir.rename(name, &unused)?;
+        Ok(Some(unused))
     }
 
     fn unused_name(

@@ -260,6 +260,25 @@ fn what_is_left_of_an_older_topic_gives_way() {
 }
 
 #[test]
+fn a_log_put_astray_is_kept_and_never_opened() {
+    let disk = SimDir::new(1);
+    let dirs = formatted(&disk, &["a"]);
+    let open_dirs = open(&dirs);
+    let (id, mut log) = create(&open_dirs, "t", 0);
+    append(&mut log).unwrap();
+    flush(&mut log).unwrap();
+    drop(log);
+    let stray = open_dirs.put_astray("t", 0, TOPIC, id).unwrap().unwrap();
+    assert_eq!(open_dirs.put_astray("t", 0, TOPIC, id).unwrap(), None);
+    disk.crash();
+    drop(open_dirs);
+    let open_dirs = open(&dirs);
+    assert_eq!(open_dirs.found().len(), 0);
+    let kept = dirs[0].subdirectory(&stray);
+    assert_eq!(topic_id_of(&kept).unwrap(), Some(TOPIC));
+}
+
+#[test]
 fn names_of_directories() {
     let rows = [
         ("t-0", Some(("t", 0))),

@@ -458,7 +458,7 @@ fn reported(what: &BrokerEventKind, happened_at: Timestamp) -> (&str, EventKind)
             bytes,
             complete,
         } => (
-            "written before an unclean election whose leader did not have it",
+            "written before an unclean election, and not known to be in the log that was elected",
             EventKind::SalvageSetAside {
                 item: item.clone(),
                 first_offset: *first_offset,
