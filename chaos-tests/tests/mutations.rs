@@ -163,7 +163,6 @@ const SPARE: &[Mutation] = &[
 /// Rules that too few seeds need: a story of `tests/stories.rs` misses them.
 const TOLD: &[Mutation] = &[
     Mutation::CutStopsAtLogStart,
-    Mutation::CancelGivesUpTheLastComplete,
     Mutation::DeletedWithoutSalvage,
 ];
 

@@ -474,7 +474,7 @@ fn the_only_one_in_sync_hands_over_to_the_one_that_catches_up() {
 #[test]
 fn stories_miss_their_rules() {
     use kuorum_replication::mutation::{Mutation, without};
-    let rows: [(Mutation, fn()); 9] = [
+    let rows: [(Mutation, fn()); 8] = [
         (
             Mutation::TruncateToHighWatermark,
             the_crisis_decided_for_availability,
@@ -498,10 +498,6 @@ fn stories_miss_their_rules() {
         (
             Mutation::MoveCompletesTooSoon,
             replicas_move_although_a_broker_and_a_controller_die,
-        ),
-        (
-            Mutation::CancelGivesUpTheLastComplete,
-            a_move_is_not_taken_back_at_a_loss,
         ),
         (
             Mutation::LeavingKeepsLeading,

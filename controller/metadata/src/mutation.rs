@@ -78,8 +78,6 @@ pub enum Mutation {
     MoveCompletesTooSoon,
     /// Who leaves with a move does so under the leader epoch that counted on it.
     MoveKeepsLeaderEpoch,
-    /// A move is taken back although none of those who go on has all there is.
-    CancelGivesUpTheLastComplete,
     /// What an unclean election makes a replica cut off is gone.
     CutWithoutSalvage,
     /// A replica that leaves with a move is deleted, whatever it alone may have.
@@ -126,7 +124,6 @@ impl Mutation {
         Self::CutStopsAtLogStart,
         Self::MoveCompletesTooSoon,
         Self::MoveKeepsLeaderEpoch,
-        Self::CancelGivesUpTheLastComplete,
         Self::CutWithoutSalvage,
         Self::DeletedWithoutSalvage,
     ];

@@ -204,10 +204,7 @@ fn cancel(
             format!("replicas: {message}"),
         ))
     };
-    if !complete
-        && terms.policy == Policy::Clean
-        && !mutation::off(Mutation::CancelGivesUpTheLastComplete)
-    {
+    if !complete && terms.policy == Policy::Clean {
         return refuse(
             "none of the original ones is in sync, so going back would lose records; let the move complete, or wait for one of them",
         );
