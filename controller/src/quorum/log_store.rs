@@ -142,11 +142,14 @@ impl<D: Dir> LogStore<D> {
         if log_dir.create()? {
             log_dir.sync_parent()?;
         }
+        // That a snapshot takes the place of a log which ends before it is noted first, and the log begins anew after that: if the
+        // power fails in between, the log is sound and behind its start.
+        let sure = start.min(Offset(marked as i64));
         let known = Known {
-            log_start: start,
+            log_start: sure,
             // The log is short, so all of it is checked.
-            recovery_point: start,
-            high_watermark: start,
+            recovery_point: sure,
+            high_watermark: sure,
             clean: false,
             same_boot: false,
         };

@@ -208,6 +208,42 @@ async fn a_purge_beyond_the_end_begins_the_log_anew() {
 }
 
 #[tokio::test]
+async fn the_power_may_fail_anywhere_in_a_purge_beyond_the_end() {
+    for seed in 0..4 {
+        for change in 0.. {
+            let dir = fresh(seed);
+            let mut store = open(&dir);
+            store.save_vote(&Vote::new(1, 1)).await.unwrap();
+            store
+                .blocking_append([blank(1, 0), blank(1, 1)])
+                .await
+                .unwrap();
+            dir.cut_power_after(change);
+            let purged = store.purge(id(2, 9)).await;
+            drop(store);
+            dir.crash();
+
+            let what = format!("seed {seed}, power cut at change {change}");
+            let mut store = open(&dir);
+            let state = store.get_log_state().await.unwrap();
+            match state.last_purged_log_id {
+                Some(upto) => {
+                    assert_eq!((upto, state.last_log_id), (id(2, 9), Some(upto)), "{what}");
+                    assert_eq!(store.bounds(), (10, 10), "{what}");
+                }
+                None => {
+                    assert!(purged.is_err(), "{what}");
+                    assert_eq!(store.bounds(), (0, 2), "{what}");
+                }
+            }
+            if purged.is_ok() {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn entries_that_were_durable_are_missed() {
     // What becomes of the log while the process is down, and whether it may run again.
     type Row = (&'static str, fn(&SimDir), bool);
