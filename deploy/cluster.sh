@@ -276,7 +276,7 @@ case $command in
     add) add "$id" ;;
     down) for n in "${NODES[@]}" $(added); do stop_one broker "$n" & done; wait; for n in "${NODES[@]}"; do stop_one controller "$n"; done ;;
     clean) for n in "${NODES[@]}" $(added); do for r in broker controller; do running $r "$n" >/dev/null && kill_one $r "$n"; done; done
-           [ ! -e "$CLUSTER_DIR" ] || [ -f "$CLUSTER_DIR/port_base" ] || die "$CLUSTER_DIR is not a cluster directory: left alone"
+           [ ! -e "$CLUSTER_DIR" ] || [ -f "$CLUSTER_DIR/port_base" ] || [ -z "$(ls -A "$CLUSTER_DIR")" ] || die "$CLUSTER_DIR is not a cluster directory: left alone"
            rm -rf "$CLUSTER_DIR" ;;
     status) status ;;
     logs) logs ;;
