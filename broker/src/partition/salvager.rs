@@ -72,7 +72,7 @@ pub struct Salvager<D> {
     pub dir: D,
     /// The largest item, in bytes.
     pub item_bytes: u64,
-    /// How long copying may take.
+    /// How long copying may take, from the moment at which the work that needs it began.
     pub copy_max: Duration,
     pub stopwatch: Stopwatch,
 }
@@ -103,8 +103,7 @@ impl<D: Dir> Salvager<D> {
             words: &words,
             now: now.wall,
         };
-        let began = (self.stopwatch.0)();
-        let in_time = || (self.stopwatch.0)().since(began) < self.copy_max;
+        let in_time = || (self.stopwatch.0)().since(now.monotonic) < self.copy_max;
         let bounds = Bounds {
             item_bytes: policy.item_bytes.unwrap_or(u64::MAX).min(self.item_bytes),
             in_time: &in_time,

@@ -227,8 +227,9 @@ impl ReplicaManager {
             return;
         }
         let mut kept: HashSet<Key> = HashSet::new();
+        // One moment for all: what they may copy before they go is bounded by the time since then, however many they are.
+        let now = self.tools.clock.now();
         for hosted in &gone {
-            hosted.removed.store(true, Ordering::Release);
             self.hosted.write().remove(&hosted.key());
             self.tools.fetchers.leave(hosted);
             let nobody = Assignment {
@@ -241,7 +242,6 @@ impl ReplicaManager {
                 cause: Arc::new(std::io::Error::other("the log is being deleted")),
             };
             let moved = image.partition(hosted.topic_id, hosted.index);
-            let now = self.tools.clock.now();
             hosted.with(|partition, effects| {
                 partition.go_offline(&nobody, effects);
                 if let Some(moved) = &moved {
@@ -251,9 +251,10 @@ impl ReplicaManager {
                         kept.insert(hosted.key());
                     }
                 }
-                // Whoever still holds it must not write where another log may be made under the same name.
-                partition.disk_failed(&deleted, effects);
             });
+            // Whoever still holds it must not write where another log may be made under the same name.
+            hosted.removed.store(true, Ordering::Release);
+            hosted.with(|partition, effects| partition.disk_failed(&deleted, effects));
             drop(hosted.flushing.lock());
             if !kept.contains(&hosted.key()) {
                 info!(topic = %hosted.topic, partition = hosted.index, "deleting a log");

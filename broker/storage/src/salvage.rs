@@ -159,6 +159,15 @@ impl Item {
             && epochs_of(&self.epochs, first, end) == epochs
     }
 
+    /// Whether `other` has all that this one has, and perhaps more.
+    fn is_beginning_of(&self, other: &Self) -> bool {
+        let (first, end) = (self.first_offset, self.end_offset);
+        other.first_offset == first
+            && other.end_offset >= end
+            && other.bytes >= self.bytes
+            && epochs_of(&self.epochs, first, end) == epochs_of(&other.epochs, first, end)
+    }
+
     fn to_text(&self) -> Vec<u8> {
         let json = serde_json::to_string(self).expect("an item holds nothing JSON cannot say");
         let crc = crc32c::crc32c(json.as_bytes());
@@ -218,7 +227,7 @@ pub struct Cause<'a> {
 pub struct Bounds<'a> {
     /// The largest item, in bytes.
     pub item_bytes: u64,
-    /// Whether copying may go on. Asked between chunks; naming files is not copying.
+    /// Whether copying may go on. Asked after each chunk; naming files is not copying.
     pub in_time: &'a dyn Fn() -> bool,
 }
 
@@ -269,10 +278,12 @@ fn try_set_aside<D: Dir>(
     bounds: Bounds<'_>,
 ) -> io::Result<Aside> {
     let epochs = epochs_of(&began(source.epochs), source.first, source.end);
-    for item in of_partition(into, cause.topic_id, cause.partition)? {
-        if item.covers(source.first, source.end, &epochs) {
-            return Ok(Aside::KeptBefore(item));
-        }
+    let earlier = of_partition(into, cause.topic_id, cause.partition)?;
+    let covering = earlier
+        .iter()
+        .find(|item| item.covers(source.first, source.end, &epochs));
+    if let Some(item) = covering {
+        return Ok(Aside::KeptBefore(item.clone()));
     }
     let mut item = Item {
         topic: cause.topic.to_owned(),
@@ -305,7 +316,14 @@ fn try_set_aside<D: Dir>(
         let _ = into.remove_all(&unfinished);
         return kept.map(|()| Aside::OutOfBounds);
     }
-    // An earlier one of the same name is shorter, or it would have been found above.
+    let namesake = earlier.iter().find(|earlier| earlier.id() == item.id());
+    if let Some(namesake) = namesake.filter(|namesake| !namesake.is_beginning_of(&item)) {
+        into.remove_all(&unfinished)?;
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("the item {} has other records", namesake.id()),
+        ));
+    }
     if into.subdirectory(&name).exists()? {
         into.remove_all(&name)?;
     }
@@ -331,15 +349,14 @@ fn fill<D: Dir>(
         if is_whole && segment.size <= room {
             part = link(source.dir, segment, dir)?;
         }
-        let (part, end) = match part {
-            Some(part) => (part, segment.next),
-            None => match copy(segment, source.first, dir, room, bounds.in_time)? {
-                Some(copied) => copied,
-                None => {
-                    item.complete = false;
-                    continue;
-                }
-            },
+        let kept = match part {
+            Some(part) => Some((part, segment.next)),
+            None if item.bytes > 0 && !(bounds.in_time)() => None,
+            None => copy(segment, source.first, dir, room, bounds.in_time)?,
+        };
+        let Some((part, end)) = kept else {
+            item.complete = false;
+            continue;
         };
         item.complete &= end == segment.next;
         item.bytes += part.bytes;

@@ -288,6 +288,43 @@ fn a_full_disk_does_not_stop_the_cut() {
     assert!(dir.list().unwrap().is_empty());
 }
 
+/// A replica was moved away, came back empty, and was moved away again: the store has one name for both.
+#[test]
+fn an_item_never_takes_the_place_of_other_records() {
+    let disk = SimDir::new(1);
+    let dir = disk.subdirectory("salvage");
+    let mut log = filled(&disk);
+    flush(&mut log);
+    let first = kept(log.set_aside(Offset(60), &cause(), &dir, ALWAYS));
+    log.truncate_to(Offset(60)).unwrap();
+    for batch in 20..40 {
+        append(&mut log, &plain(batch * 3), 6);
+    }
+    flush(&mut log);
+    let refused = log.set_aside(Offset(60), &cause(), &dir, ALWAYS).unwrap();
+    assert!(matches!(refused, Some(Aside::Failed(_))), "{refused:?}");
+    assert_eq!(items(&dir).unwrap(), [first]);
+    assert_eq!(dir.list().unwrap().len(), 1, "nothing unfinished is left");
+}
+
+/// What a bound cut short is made whole by a later try.
+#[test]
+fn a_longer_item_takes_the_place_of_its_beginning() {
+    let disk = SimDir::new(1);
+    let dir = disk.subdirectory("salvage");
+    let mut log = filled(&disk);
+    flush(&mut log);
+    let tight = Bounds {
+        item_bytes: plain(0).len() as u64 * 2,
+        ..ALWAYS
+    };
+    let short = kept(log.set_aside(Offset(60), &cause(), &dir, tight));
+    assert!(!short.complete);
+    let whole = kept(log.set_aside(Offset(60), &cause(), &dir, ALWAYS));
+    assert!(whole.complete && whole.end_offset > short.end_offset);
+    assert_eq!(items(&dir).unwrap(), [whole]);
+}
+
 /// A replica sets aside and cuts; the power goes at every single step of it, and again at the second try.
 #[test]
 fn a_power_cut_at_any_step_leaves_one_item() {

@@ -204,6 +204,7 @@ fn cancel(
             format!("replicas: {message}"),
         ))
     };
+    // The election below would find nobody either; this says why.
     if !complete && terms.policy == Policy::Clean {
         return refuse(
             "none of the original ones is in sync, so going back would lose records; let the move complete, or wait for one of them",
