@@ -60,7 +60,7 @@ demo: build ## kill a leader under 100,000 bank transfers, and count what was lo
 
 # --- proofs -----------------------------------------------------------------------------------------------------------
 
-.PHONY: test sim sim-shells shells-build conformance bench bench-failover fuzz chaos chaos-smoke chaos-build
+.PHONY: test sim sim-shells shells-build conformance bench bench-failover fuzz chaos chaos-smoke chaos-mutations chaos-build
 test: ## unit, table, property, simulation and multi-process tests
 	cargo test --locked --workspace
 
@@ -77,11 +77,16 @@ shells-build:
 
 # The programs of `chaos` are others: their disks forget what was not synced, and fail by order. They lie in a folder of their own.
 CHAOS := $(TARGET_DIR)/chaos/chaos
+CHAOS_BUILD := cargo build --profile chaos --locked -p kuorum-controller -p kuorum-broker -p kuorum-cli -p kuorum-chaos-tests --bins --features kuorum-broker/chaos,kuorum-controller/chaos,kuorum-chaos-tests/chaos
 chaos-build:
-	cargo build --profile chaos --locked --features kuorum-broker/chaos,kuorum-controller/chaos,kuorum-chaos-tests/chaos -p kuorum-controller -p kuorum-broker -p kuorum-cli -p kuorum-chaos-tests --bins
+	$(CHAOS_BUILD)
 
 chaos: chaos-build ## every scenario with real processes, each with a report in .chaos-report: SCENARIO=name, SEED=1, SCALE=1 (10 is a tenth of the power cut)
 	$(CHAOS) $(addprefix --scenario ,$(SCENARIO))
+
+chaos-mutations: ## every scenario with each rule it guards removed from the programs, one at a time: each time it must fail. SCENARIO=name
+	$(CHAOS_BUILD),kuorum-broker/mutations,kuorum-controller/mutations,kuorum-chaos-tests/mutations
+	$(CHAOS) --mutations --scale 10 $(addprefix --scenario ,$(SCENARIO))
 
 chaos-smoke: chaos-build ## the scenarios that CI runs, in four minutes
 	$(CHAOS) --smoke --scale 10

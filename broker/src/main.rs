@@ -47,6 +47,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "mutations")]
+    if let Ok(rule) = std::env::var("KUORUM_WITHOUT")
+        && let Err(error) = kuorum_metadata::mutation::switch_off_everywhere(&rule)
+    {
+        panic!("KUORUM_WITHOUT: {error}");
+    }
     let result = match Cli::parse().command {
         Command::Format { config, cluster_id } => format(&config, &cluster_id),
         Command::Run { config } => run(&config),

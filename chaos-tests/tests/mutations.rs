@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use kuorum_chaos_tests::chaos::scenarios;
 use kuorum_chaos_tests::sim::{Options, run};
 use kuorum_replication::Mutation;
 
@@ -24,6 +25,17 @@ const ROWS: &[Row] = &[
         Mutation::HighWatermarkIgnoresMinIsr,
         60,
         &["min-isr-visibility"],
+    ),
+    (
+        Mutation::LeaderAcknowledgesAlone,
+        60,
+        &["min-isr-visibility", "replication-quorum-superset"],
+    ),
+    (Mutation::EmptyEpochsStay, 60, &["convergence", "no-wedge"]),
+    (
+        Mutation::WipedCountsAsIntact,
+        300,
+        &["isr-join", "replication-quorum-superset"],
     ),
     (
         Mutation::HighWatermarkFalls,
@@ -166,6 +178,14 @@ const TOLD: &[Mutation] = &[
     Mutation::DeletedWithoutSalvage,
 ];
 
+/// Rules of what the simulation leaves out: a scenario with real processes misses them (`make chaos-mutations`).
+const REAL: &[Mutation] = &[
+    Mutation::DamageGoesUntold,
+    Mutation::DiskFailureGoesUntold,
+    Mutation::SessionsByWallClock,
+    Mutation::OneControllerDecides,
+];
+
 fn without(rule: Mutation) -> Options {
     Options {
         without: Some(rule),
@@ -199,6 +219,7 @@ fn every_rule_has_a_row() {
         .map(|(rule, ..)| *rule)
         .chain(SPARE.iter().copied())
         .chain(TOLD.iter().copied())
+        .chain(REAL.iter().copied())
         .map(|rule| format!("{rule:?}"))
         .collect();
     let all: BTreeSet<String> = Mutation::ALL
@@ -206,6 +227,17 @@ fn every_rule_has_a_row() {
         .map(|rule| format!("{rule:?}"))
         .collect();
     assert_eq!(rows, all);
+}
+
+#[test]
+fn every_rule_of_real_processes_has_a_scenario() {
+    for rule in REAL {
+        let mut scenarios = scenarios::ALL.iter();
+        assert!(
+            scenarios.any(|one| one.fails_without.contains(rule)),
+            "{rule:?}"
+        );
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use kuorum_metadata::control::{
     self, Command, CommandReply, Decision, Heartbeats, Random, Refusal,
 };
 use kuorum_metadata::image::{SalvageReplayImage, SalvageReplayedImage};
+use kuorum_metadata::mutation::{self, Mutation};
 use kuorum_metadata::rpc::{
     AllocateProducerIdsReply, AllocateProducerIdsRequest, AlterPartitionReply,
     AlterPartitionRequest, AssignDirectoriesRequest, HeartbeatReply, HeartbeatRequest,
@@ -221,7 +222,7 @@ impl Active {
             return false;
         }
         let mut heartbeats = Heartbeats::new(self.inner.timings);
-        heartbeats.take_office(&image, self.inner.clock.now());
+        heartbeats.take_office(&image, self.now());
         let wake = Arc::new(Notify::new());
         {
             let retired = self.inner.retired.lock();
@@ -380,7 +381,7 @@ impl Active {
             if desk.waiting >= WAITING {
                 return Err(Failed::Busy);
             }
-            let now = self.inner.clock.now();
+            let now = self.now();
             let decision = decide(&desk.ahead, &mut desk.heartbeats, now, &mut random);
             let (records, decision) = match decision {
                 Ok(Decision { records, response }) => (records, Ok(response)),
@@ -407,6 +408,17 @@ impl Active {
             response,
             offset: offset.filter(|_| changed),
         })
+    }
+
+    /// What time it is, for sessions and for decisions.
+    fn now(&self) -> Now {
+        let now = self.inner.clock.now();
+        if mutation::off(Mutation::SessionsByWallClock) {
+            let since_1970 = Duration::from_millis(now.wall.0.unsigned_abs());
+            let monotonic = Monotonic(since_1970);
+            return Now { monotonic, ..now };
+        }
+        now
     }
 
     /// Decides what time asks for: expired sessions, and leaders that have become possible.
@@ -472,7 +484,7 @@ impl Active {
         if self.inner.quorum.heard_of_late() {
             let mut desk = self.inner.desk.lock();
             if let Some(desk) = desk.as_mut() {
-                act(desk, self.inner.clock.now());
+                act(desk, self.now());
             }
         }
     }
@@ -523,7 +535,7 @@ impl Active {
             })?;
         if let Some(desk) = self.inner.desk.lock().as_mut() {
             desk.heartbeats
-                .registered(broker.id, broker.epoch, self.inner.clock.now());
+                .registered(broker.id, broker.epoch, self.now());
         }
         tracing::info!(broker = %broker.id, broker_epoch = %broker.epoch, incarnation = %broker.incarnation_id, "broker registered");
         Ok(RegisterReply {
@@ -566,7 +578,7 @@ impl Active {
                 ),
             )),
             Some(_) => {
-                let now = self.inner.clock.now();
+                let now = self.now();
                 let id =
                     desk.heartbeats
                         .session_opened(request.broker_id, request.broker_epoch, now);
@@ -867,7 +879,7 @@ pub struct Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let now = self.active.inner.clock.now();
+        let now = self.active.now();
         let mut desk = self.active.inner.desk.lock();
         if let Some(desk) = desk.as_mut().filter(|desk| desk.epoch == self.epoch) {
             desk.heartbeats.session_closed(self.broker, self.id, now);

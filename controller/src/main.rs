@@ -50,6 +50,12 @@ struct Format {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "mutations")]
+    if let Ok(rule) = std::env::var("KUORUM_WITHOUT")
+        && let Err(error) = kuorum_metadata::mutation::switch_off_everywhere(&rule)
+    {
+        panic!("KUORUM_WITHOUT: {error}");
+    }
     let result = match Cli::parse().command {
         Command::Format(format) => format_directory(&format),
         Command::Run { config } => run(&config),

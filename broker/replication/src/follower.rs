@@ -283,7 +283,9 @@ impl Follower {
             // This log is the longer one, or nobody knows: compare histories again.
             FetchFailure::OutOfRange { .. } => {
                 self.generation += 1;
-                self.phase = Phase::Truncating;
+                if !mutation::off(Mutation::NoTruncation) {
+                    self.phase = Phase::Truncating;
+                }
                 self.not_before = now + BACKOFF;
                 Cut::None
             }

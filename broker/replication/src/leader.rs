@@ -162,6 +162,9 @@ impl Leader {
     /// How many replicas must have a record.
     #[must_use]
     pub fn min_isr(&self) -> usize {
+        if mutation::off(Mutation::HighWatermarkIgnoresMinIsr) {
+            return 1;
+        }
         self.terms.effective_min_isr(self.replication_factor)
     }
 
@@ -424,7 +427,7 @@ impl Leader {
     /// Raises the high watermark to what everyone who matters has. Returns whether it rose.
     fn advance_high_watermark(&mut self, now: Monotonic) -> bool {
         let in_sync = self.isr.isr.committed().len();
-        if in_sync < self.min_isr() && !mutation::off(Mutation::HighWatermarkIgnoresMinIsr) {
+        if in_sync < self.min_isr() {
             return false; // KAFKA-15583
         }
         let elr_counts = !mutation::off(Mutation::HighWatermarkIgnoresElr)
@@ -437,6 +440,9 @@ impl Leader {
         let maximal = self.isr.isr.maximal();
         let mut common = self.counted_end();
         for (broker, progress) in &self.followers {
+            if mutation::off(Mutation::LeaderAcknowledgesAlone) {
+                break;
+            }
             let holds = maximal.contains(broker)
                 || (self.is_caught_up(progress, now) && self.is_eligible(*broker, progress));
             if !holds {

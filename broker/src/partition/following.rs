@@ -191,6 +191,10 @@ impl<D: Dir, T> Partition<D, T> {
             Cut::To(end) => end,
             Cut::Restart(_) => before.log_start,
         };
+        if from <= first_cut && mutation::off(Mutation::EmptyEpochsStay) {
+            fx.fetcher_ready = true;
+            return;
+        }
         let set_aside = self.set_aside(first_cut, epoch, Why::Cut, now, fx);
         let done = set_aside.and_then(|()| match cut {
             Cut::Restart(start) => self.log.reset_to(start).map(|()| start),

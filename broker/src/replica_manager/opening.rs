@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kuorum_metadata::MetadataImage;
 use kuorum_protocol::{DirectoryId, TopicId};
-use kuorum_replication::Durability;
+use kuorum_replication::{Durability, Mutation, mutation};
 use kuorum_storage::{FoundLog, LogDirs, RealDir};
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
@@ -110,7 +110,7 @@ impl ReplicaManager {
             log,
             high_watermark,
         );
-        Some(intact)
+        Some(intact || mutation::off(Mutation::DamageGoesUntold))
     }
 
     /// The replicas that are not intact (docs/storage.md): damaged or too short; gone from a directory they were told to lie

@@ -49,6 +49,10 @@ struct Arguments {
     /// Nodes share the loopback device, even where they could be hosts of their own.
     #[arg(long)]
     loopback: bool,
+    /// Runs each scenario once for every rule it guards, with that rule removed from the programs; each time it must fail.
+    #[cfg(feature = "mutations")]
+    #[arg(long)]
+    mutations: bool,
 }
 
 fn main() -> Result<ExitCode> {
@@ -58,17 +62,99 @@ fn main() -> Result<ExitCode> {
             println!("{:<28} {}", scenario.name, scenario.story);
             println!("{:<28} guards {}", "", scenario.guards);
             println!("{:<28} without: {}", "", scenario.without);
-            println!("{:<28} shown by {}\n", "", scenario.mutations.join(", "));
+            println!("{:<28} fails without {:?}", "", scenario.fails_without);
+            println!("{:<28} judged by {}\n", "", scenario.checkers.join(", "));
         }
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.scale == 0 {
         bail!("--scale divides: 1 is the story's own size");
     }
+    #[cfg(feature = "mutations")]
+    if arguments.mutations {
+        return without::run(&chosen(&arguments)?, &arguments);
+    }
     if !arguments.loopback {
         sandbox::enter()?;
     }
     run(&arguments)
+}
+
+/// A scenario that cannot fail proves nothing: each is run with the rules that it guards removed, one at a time.
+#[cfg(feature = "mutations")]
+mod without {
+    use std::process::{Command, ExitCode};
+
+    use anyhow::Result;
+    use kuorum_chaos_tests::chaos::scenarios::Scenario;
+
+    use super::Arguments;
+
+    /// What came of one run.
+    enum Came {
+        /// It failed, and this is the first thing that it says about it.
+        Failed(String),
+        Held,
+        NotRun(String),
+    }
+
+    pub(super) fn run(scenarios: &[&'static Scenario], arguments: &Arguments) -> Result<ExitCode> {
+        let mut held = 0;
+        for scenario in scenarios {
+            for rule in scenario.fails_without {
+                let rule = format!("{rule:?}");
+                let says = match one(scenario, &rule, arguments)? {
+                    Came::Failed(how) => {
+                        let how: String = how.chars().take(160).collect();
+                        format!("failed, as it must: {how}")
+                    }
+                    Came::NotRun(why) => format!("not run: {why}"),
+                    Came::Held => {
+                        held += 1;
+                        "HELD, so it does not guard this rule".to_owned()
+                    }
+                };
+                println!("  {:<26} without {rule}: {says}", scenario.name);
+            }
+        }
+        println!(
+            "{}",
+            match held {
+                0 => "every rule was missed".to_owned(),
+                rules => format!("{rules} RULES WERE NOT MISSED"),
+            }
+        );
+        Ok(ExitCode::from(u8::from(held > 0)))
+    }
+
+    /// The same program once more, in whose children one rule is off.
+    fn one(scenario: &Scenario, rule: &str, arguments: &Arguments) -> Result<Came> {
+        let report = arguments.report.join("without").join(rule);
+        let output = Command::new(std::env::current_exe()?)
+            .args(["--scenario", scenario.name])
+            .args(["--seed", &arguments.seed.to_string()])
+            .args(["--scale", &arguments.scale.to_string()])
+            .arg("--report")
+            .arg(report)
+            .env("KUORUM_WITHOUT", rule)
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let mut lines = said
+            .lines()
+            .skip_while(|line| !line.contains(scenario.name));
+        let line = lines.next().unwrap_or_default();
+        if let Some((_, why)) = line.split_once("not run: ") {
+            return Ok(Came::NotRun(why.to_owned()));
+        }
+        if output.status.success() {
+            return Ok(Came::Held);
+        }
+        let how = lines.next().map_or_else(
+            || String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            |how| how.trim().to_owned(),
+        );
+        Ok(Came::Failed(how))
+    }
 }
 
 /// Runs one scenario in a runtime of its own: what it leaves under way ends with it.

@@ -33,10 +33,7 @@ impl Arguments {
     #[cfg(feature = "mutations")]
     fn options(&self) -> Options {
         let named = |name: &String| {
-            kuorum_replication::Mutation::ALL
-                .iter()
-                .copied()
-                .find(|rule| format!("{rule:?}") == *name)
+            kuorum_replication::Mutation::named(name)
                 .unwrap_or_else(|| panic!("no rule is called {name}"))
         };
         Options {

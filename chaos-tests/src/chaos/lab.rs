@@ -14,7 +14,7 @@ use super::faults::Faults;
 use super::history::{Entry, Event, History, Outcome};
 use super::network::Network;
 use super::watch::{self, Watching};
-use super::workload::{self, Following, Stream, Writing};
+use super::workload::{self, Following, Stream, Waiting, Writing};
 use crate::admin::Admin;
 use crate::cluster::{LocalCluster, Process};
 
@@ -183,6 +183,38 @@ impl Lab {
     #[must_use]
     pub fn write(&self, stream: Stream) -> Writing {
         workload::write(self.bootstrap.clone(), stream, self.history.clone())
+    }
+
+    /// Whether a broker's disk says that partition 0 of a topic is committed up to here.
+    ///
+    /// # Errors
+    /// When the checkpoint cannot be read.
+    pub fn has_checkpointed(&self, broker: i32, topic: &str, offset: i64) -> Result<bool> {
+        let home = self.faults.homes(Process::Broker(broker)).remove(0);
+        let file = home.join("data").join("replication-offset-checkpoint");
+        let text = match std::fs::read_to_string(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            text => text.with_context(|| file.display().to_string())?,
+        };
+        let line = format!("{topic} 0 {offset}");
+        Ok(text.lines().any(|one| one == line))
+    }
+
+    /// A client that will wait at this broker for the answer to its one request.
+    ///
+    /// # Errors
+    /// When it cannot connect.
+    pub async fn wait_at(&self, broker: i32, stream: Stream) -> Result<Waiting> {
+        let brokers = self.admin.brokers().await?;
+        let mut listeners = brokers
+            .iter()
+            .filter(|one| one.id == broker)
+            .flat_map(|one| &one.listeners);
+        let client = listeners
+            .find(|listener| listener.name == "CLIENT")
+            .with_context(|| format!("where clients find broker {broker}"))?;
+        let address = format!("{}:{}", client.host, client.port);
+        Waiting::at(&address, stream, self.history.clone()).await
     }
 
     /// From here on records of this partition may be lost, acknowledged or not: an unclean election is coming.

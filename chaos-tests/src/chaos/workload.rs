@@ -10,6 +10,10 @@ use kuorum_client::{
     ConsumeError, Consumer, ConsumerConfig, Delivery, ProduceError, Producer, ProducerConfig,
     ProducerRecord, StartAt, TopicPartition,
 };
+use kuorum_protocol::Timestamp;
+use kuorum_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use kuorum_protocol::record::{BatchBuilder, Codec};
+use kuorum_transport::Connection;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -163,6 +167,102 @@ async fn write_all(
     collector.await?;
     producer.close(Duration::from_secs(10)).await;
     Ok(())
+}
+
+/// A client with one connection, to one broker, which waits there for its answer whatever becomes of the broker: as other
+/// clients do whose request is under way.
+#[derive(Debug)]
+pub struct Waiting {
+    connection: Connection,
+    stream: Stream,
+    history: History,
+}
+
+/// The newest version of Produce that names topics.
+const PRODUCE_BY_NAME: i16 = 12;
+
+impl Waiting {
+    /// Connects to `address`.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn at(address: &str, stream: Stream, history: History) -> Result<Self> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let connection = Connection::connect(address, Some(&stream.name), deadline.into()).await?;
+        Ok(Self {
+            connection,
+            stream,
+            history,
+        })
+    }
+
+    /// Writes all records of its stream to partition 0, as one batch.
+    ///
+    /// # Errors
+    /// When a record cannot be made.
+    pub async fn write(self) -> Result<()> {
+        let Self {
+            connection,
+            stream,
+            history,
+        } = self;
+        let ids = stream.first..stream.first + stream.count;
+        let mut batch = BatchBuilder::new(Codec::None);
+        for id in ids.clone() {
+            let (key, value) = record_of(id)?;
+            batch.append(Timestamp(0), Some(key.as_bytes()), Some(&value), &[]);
+        }
+        let request = ProduceRequest {
+            transactional_id: None,
+            acks: -1,
+            timeout_ms: i32::try_from(stream.delivery_timeout.as_millis())?,
+            topic_data: vec![TopicProduceData {
+                name: stream.topic.to_string(),
+                partition_data: vec![PartitionProduceData {
+                    index: 0,
+                    records: Some(batch.build()),
+                }],
+                ..Default::default()
+            }],
+        };
+        let (sent, deadline) = (history.now(), Instant::now() + stream.delivery_timeout);
+        let answer = connection.call(PRODUCE_BY_NAME, &request, deadline.into());
+        let written = match answer.await {
+            Ok(answer) => answer
+                .responses
+                .iter()
+                .flat_map(|topic| &topic.partition_responses)
+                .map(|place| match place.error_code {
+                    0 => Ok(place.base_offset),
+                    code => Err(format!("error {code}")),
+                })
+                .next()
+                .unwrap_or_else(|| Err("an answer about nothing".to_owned())),
+            Err(error) => Err(error.to_string()),
+        };
+        for id in ids {
+            let (outcome, offset, error) = match &written {
+                Ok(base) => (
+                    Outcome::Acked,
+                    Some(base + (id - stream.first) as i64),
+                    None,
+                ),
+                // Whoever leads next may have it.
+                Err(error) => (Outcome::Unknown, None, Some(error.clone())),
+            };
+            history.note(Event::Wrote {
+                stream: Arc::clone(&stream.name),
+                topic: Arc::clone(&stream.topic),
+                partition: 0,
+                id,
+                sent,
+                outcome,
+                offset,
+                error,
+            });
+        }
+        Ok(())
+    }
 }
 
 fn wrote(

@@ -1,4 +1,5 @@
-//! Rules that a test may switch off, to prove that the simulation would notice.
+//! Rules that a test may switch off, to prove that it would notice: in one thread for the simulation, in a whole process for the
+//! scenarios with real ones.
 //! Law: without the feature `mutations` every rule holds and [`off`] is the constant `false`.
 
 /// One rule, named by what goes wrong without it.
@@ -6,7 +7,7 @@
 pub enum Mutation {
     /// The high watermark waits for the proposed set only, not for the maximal one.
     HighWatermarkIgnoresMaximalIsr,
-    /// The high watermark advances although fewer than min.insync.replicas are in sync.
+    /// One replica in sync is enough, whatever min.insync.replicas says.
     HighWatermarkIgnoresMinIsr,
     /// The high watermark advances although somebody outside the ISR may lead (KIP-966).
     HighWatermarkIgnoresElr,
@@ -82,6 +83,20 @@ pub enum Mutation {
     CutWithoutSalvage,
     /// A replica that leaves with a move is deleted, whatever it alone may have.
     DeletedWithoutSalvage,
+    /// The high watermark is what the leader alone has: acks=all is no more than acks=1.
+    LeaderAcknowledgesAlone,
+    /// A broker that comes back keeps the places of its replicas, whatever it has left of them (before KIP-858).
+    WipedCountsAsIntact,
+    /// A cut that takes no record leaves the epochs that begin where it cuts (KAFKA-10706).
+    EmptyEpochsStay,
+    /// A broker that finds a log damaged when it opens it keeps that to itself.
+    DamageGoesUntold,
+    /// Nobody is told that a directory has failed.
+    DiskFailureGoesUntold,
+    /// A session ends when the wall clock says so.
+    SessionsByWallClock,
+    /// A controller that nobody answers decides alone.
+    OneControllerDecides,
 }
 
 impl Mutation {
@@ -126,12 +141,27 @@ impl Mutation {
         Self::MoveKeepsLeaderEpoch,
         Self::CutWithoutSalvage,
         Self::DeletedWithoutSalvage,
+        Self::LeaderAcknowledgesAlone,
+        Self::WipedCountsAsIntact,
+        Self::EmptyEpochsStay,
+        Self::DamageGoesUntold,
+        Self::DiskFailureGoesUntold,
+        Self::SessionsByWallClock,
+        Self::OneControllerDecides,
     ];
+
+    /// The rule of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.iter().copied();
+        all.find(|rule| format!("{rule:?}") == name)
+    }
 }
 
 #[cfg(feature = "mutations")]
 mod switch {
     use std::cell::Cell;
+    use std::sync::OnceLock;
 
     use super::Mutation;
 
@@ -139,9 +169,22 @@ mod switch {
         static OFF: Cell<Option<Mutation>> = const { Cell::new(None) };
     }
 
-    /// Whether `rule` is switched off in this thread.
+    static OFF_EVERYWHERE: OnceLock<Mutation> = OnceLock::new();
+
+    /// Whether `rule` is switched off in this thread or in the whole process.
     pub fn off(rule: Mutation) -> bool {
-        OFF.with(|off| off.get() == Some(rule))
+        OFF.with(|off| off.get() == Some(rule)) || OFF_EVERYWHERE.get() == Some(&rule)
+    }
+
+    /// Switches off, for as long as this process lives, the rule of this name.
+    ///
+    /// # Errors
+    /// If there is none, or another one is switched off already.
+    pub fn switch_off_everywhere(name: &str) -> Result<(), String> {
+        let rule = Mutation::named(name).ok_or_else(|| format!("no rule is called {name:?}"))?;
+        OFF_EVERYWHERE
+            .set(rule)
+            .map_err(|_| "one rule at a time".to_owned())
     }
 
     /// Runs `story` with `rule` switched off, in this thread only.
@@ -154,7 +197,7 @@ mod switch {
 }
 
 #[cfg(feature = "mutations")]
-pub use switch::{off, without};
+pub use switch::{off, switch_off_everywhere, without};
 
 /// Whether `rule` is switched off: never.
 #[cfg(not(feature = "mutations"))]

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use kuorum_metadata::mutation::{self, Mutation};
 use kuorum_metadata::rpc::{HEADER_CLUSTER_ID, HEADER_FROM, HEADER_TO, HEADER_VERSION, VERSION};
 use kuorum_protocol::DirectoryId;
 use openraft::error::{
@@ -270,6 +271,9 @@ impl RaftNetwork<TypeConfig> for Peer {
             &rpc,
             option.hard_ttl(),
         );
+        if mutation::off(Mutation::OneControllerDecides) {
+            return Ok(sent.await.unwrap_or(AppendEntriesResponse::Success));
+        }
         if entries <= 1 {
             return sent.await;
         }
@@ -301,8 +305,13 @@ impl RaftNetwork<TypeConfig> for Peer {
         rpc: VoteRequest<ControllerId>,
         option: RPCOption,
     ) -> RpcResult<VoteResponse<ControllerId>, openraft::error::Infallible> {
-        self.send(RPCTypes::Vote, PATH_VOTE, &rpc, option.hard_ttl())
-            .await
+        let answer = self.send(RPCTypes::Vote, PATH_VOTE, &rpc, option.hard_ttl());
+        match answer.await {
+            Err(_) if mutation::off(Mutation::OneControllerDecides) => {
+                Ok(VoteResponse::new(rpc.vote, None, true))
+            }
+            answer => answer,
+        }
     }
 
     fn backoff(&self) -> Backoff {

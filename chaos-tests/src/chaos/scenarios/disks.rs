@@ -4,8 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use kuorum_admin_api::BrokerState;
 
-use super::{CHAOS_BUILD, Lab, NOTHING, QUICK, Scenario};
+use super::{CHAOS_BUILD, Lab, Mutation, NOTHING, QUICK, Scenario};
 use crate::chaos::lab::every_process;
 use crate::chaos::sandbox;
 use crate::chaos::watch::{log_lines, wall_clock};
@@ -22,12 +23,11 @@ pub(super) const POWER_LOSS: Scenario = Scenario {
     story: "The power of all six processes goes at once under a stream of acks=all writes: what was not synced is lost, kept or torn, by seed. Three times, started again in three orders.",
     guards: "D1, D2, D3, R22: an acknowledged record is on the disks of every member of the ISR; a torn tail is cut, in any order of restart",
     without: "a leader or follower that counts what it has not flushed acknowledges what this takes away (acked-is-read)",
-    mutations: &[
-        "sim:LeaderCountsUnflushed",
-        "sim:FollowerReportsUnflushed",
-        "checker:acked-is-read",
-        "checker:offset-immutable",
+    fails_without: &[
+        Mutation::LeaderCountsUnflushed,
+        Mutation::FollowerReportsUnflushed,
     ],
+    checkers: &["acked-is-read", "offset-immutable"],
     needs: CHAOS_BUILD,
     smoke: true,
     set: "",
@@ -42,9 +42,10 @@ async fn power_loss(lab: &Lab) -> Result<()> {
         &[MIN_ISR, ("segment.bytes", "1048576")],
     )
     .await?;
-    // Disks that take their time have more to lose.
-    for process in every_process() {
-        lab.faults.disk(process, "sync bank-transfers delay=60\n")?;
+    // Disks that take their time have more to lose: leaders that are slower than their followers, and the other way round.
+    for (broker, delay) in [(1, 150), (2, 60), (3, 20)] {
+        let order = format!("sync bank-transfers delay={delay}\n");
+        lab.faults.disk(Process::Broker(broker), &order)?;
     }
     let stream = lab.write(Stream::endless("transfers", TOPIC, RATE));
     for round in 0..3_u64 {
@@ -70,14 +71,11 @@ async fn power_loss(lab: &Lab) -> Result<()> {
 
 pub(super) const TORN_TAIL_AND_BIT_FLIPS: Scenario = Scenario {
     name: "torn-tail-and-bit-flips",
-    story: "Of killed followers' logs one gets half a batch more at its end, one loses its last bytes, and one has a bit flipped in the middle of what was flushed. Then the last of them has to lead.",
+    story: "Of killed followers' logs one gets half a batch more at its end, one loses its last bytes, and one has a bit flipped in the middle of what was flushed. Then the last of them has to lead. In the end all brokers die, and a damaged one comes back alone.",
     guards: "D3, D4: a torn end is cut; damage below the flushed end is found before it is served, and mended from the leader",
     without: "a broker that takes damage for a torn tail forgets what it had acknowledged; one that does not look serves it",
-    mutations: &[
-        "checker:replicas-identical",
-        "checker:acked-is-read",
-        "checker:offset-immutable",
-    ],
+    fails_without: &[Mutation::DamageGoesUntold],
+    checkers: &["replicas-identical", "acked-is-read", "offset-immutable"],
     needs: NOTHING,
     smoke: false,
     set: QUICK,
@@ -142,7 +140,57 @@ async fn torn_tail_and_bit_flips(lab: &Lab) -> Result<()> {
     ));
     lab.faults.start(unmended[1])?;
     lab.whole().await?;
+    lab.flow(&stream, RATE / 2).await?;
+    alone_at_first(lab, "damaged in the middle", |broker| {
+        let log = segment(lab, broker)?;
+        let mut bytes = fs::read(&log)?;
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        Ok(fs::write(&log, bytes)?)
+    })
+    .await?;
     stream.stop().await
+}
+
+/// All brokers die at once. One on which everything may hang (it was in sync, or is eligible) comes back alone, and not as
+/// it was: it must not lead. Then the others come back.
+async fn alone_at_first(lab: &Lab, how: &str, harm: impl Fn(i32) -> Result<()>) -> Result<()> {
+    let all = [1, 2, 3].map(Process::Broker);
+    lab.faults.kill_all(&all)?;
+    lab.until("all three are missed", async || {
+        let brokers = lab.admin.brokers().await?;
+        Ok(brokers.iter().all(|one| one.state == BrokerState::Fenced))
+    })
+    .await?;
+    let left = lab.admin.partition(TOPIC, 0).await?;
+    let mut complete = left.isr.iter().chain(&left.elr);
+    let alone = *complete.next().context("somebody was in sync last")?;
+    ensure!(
+        complete.next().is_some(),
+        "only broker {alone} has it all: {left:?}"
+    );
+    harm(alone)?;
+    lab.faults.start(Process::Broker(alone))?;
+    lab.until("it is back", async || {
+        let brokers = lab.admin.brokers().await?;
+        let mut back = brokers
+            .iter()
+            .filter(|one| one.state == BrokerState::Active);
+        Ok(back.any(|one| one.id == alone))
+    })
+    .await?;
+    let found = lab.admin.partition(TOPIC, 0).await?;
+    ensure!(
+        found.leader.is_none(),
+        "broker {alone}, {how}, was alone and led: {found:?}"
+    );
+    lab.step(format!(
+        "all three were killed; broker {alone} came back first, {how}, and did not lead"
+    ));
+    for other in all.iter().filter(|one| **one != Process::Broker(alone)) {
+        lab.faults.start(*other)?;
+    }
+    lab.whole().await
 }
 
 /// What a broker has said of damage since then.
@@ -174,14 +222,11 @@ fn segment(lab: &Lab, broker: i32) -> Result<PathBuf> {
 
 pub(super) const WIPED_FOLLOWER: Scenario = Scenario {
     name: "wiped-follower",
-    story: "A follower is killed, its disk replaced by an empty one, and it is started again at once; the leader is killed right after. Three times.",
+    story: "A follower is killed, its disk replaced by an empty one, and it is started again at once; the leader is killed right after. Three times. In the end all brokers die, and an emptied one comes back alone.",
     guards: "R7 (KIP-903): an empty replica is not taken for the one it replaces",
-    without: "a stale proposal puts the empty replica into the ISR, and it leads with nothing (acked-is-read)",
-    mutations: &[
-        "sim:JoinIgnoresBrokerEpoch",
-        "sim:JoinBeforeEpochStart",
-        "checker:acked-is-read",
-    ],
+    without: "the empty replica keeps the place of the one before, and leads with nothing (acked-is-read)",
+    fails_without: &[Mutation::WipedCountsAsIntact],
+    checkers: &["acked-is-read"],
     needs: NOTHING,
     smoke: false,
     set: QUICK,
@@ -207,6 +252,7 @@ async fn wiped_follower(lab: &Lab) -> Result<()> {
         lab.whole().await?;
         lab.flow(&stream, RATE / 2).await?;
     }
+    alone_at_first(lab, "with an empty disk", |broker| lab.faults.wipe(broker)).await?;
     stream.stop().await
 }
 
@@ -215,7 +261,8 @@ pub(super) const FAILING_DISKS: Scenario = Scenario {
     story: "The leader's disk becomes slow; a follower's says that it is full; the leader's refuses to sync; the leader's, a small one, is filled to the last byte. Each is mended by a restart.",
     guards: "D6, rule 10: an IO error takes the directory out of service, leadership moves, nothing that was acknowledged is lost; a slow disk loses nothing",
     without: "a broker that tries a failed sync again acknowledges what the kernel has dropped; one that stays leader stops all writes",
-    mutations: &["sim:LeaderCountsUnflushed", "checker:acked-is-read"],
+    fails_without: &[Mutation::DiskFailureGoesUntold],
+    checkers: &["acked-is-read"],
     needs: CHAOS_BUILD,
     smoke: false,
     set: QUICK,
@@ -323,7 +370,8 @@ pub(super) const CLOCK_JUMP: Scenario = Scenario {
     story: "The wall clocks of brokers and controllers jump by fifty minutes, forwards and backwards, one at a time.",
     guards: "Sessions and deadlines are counted by the monotonic clock alone: nobody is fenced, no leader changes",
     without: "a session that ends by the wall clock fences a healthy broker, and leadership moves",
-    mutations: &["checker:monotone-end", "checker:one-leader-per-epoch"],
+    fails_without: &[Mutation::SessionsByWallClock],
+    checkers: &["monotone-end", "one-leader-per-epoch"],
     needs: CHAOS_BUILD,
     smoke: false,
     set: "",

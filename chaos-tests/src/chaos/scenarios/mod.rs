@@ -1,11 +1,13 @@
 //! What is done to a cluster, by name. Each scenario names the rules that it guards, how it fails when one of them is removed, and which
-//! mutation shows that without real processes: of the simulation (`tests/mutations.rs`) or of the checkers (`checkers/tests.rs`).
+//! of them `make chaos-mutations` removes to see it fail.
 //! Law: a scenario waits for conditions; only to show that something does *not* happen does it let time pass.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use anyhow::Result;
+
+use kuorum_replication::Mutation;
 
 use super::lab::Lab;
 
@@ -26,9 +28,10 @@ pub struct Scenario {
     pub guards: &'static str,
     /// How it fails when the rule is removed.
     pub without: &'static str,
-    /// What shows that a checker would notice: `sim:` a rule that the simulation switches off, `checker:` a property with a history
-    /// that it refuses.
-    pub mutations: &'static [&'static str],
+    /// The rules whose removal makes it fail, each by itself.
+    pub fails_without: &'static [Mutation],
+    /// The properties that matter most to it, by the checkers' names; each has a history that it refuses (`checkers/tests.rs`).
+    pub checkers: &'static [&'static str],
     pub needs: Needs,
     /// Whether `make chaos-smoke` runs it.
     pub smoke: bool,
@@ -105,22 +108,14 @@ mod tests {
     use crate::chaos::checkers;
 
     #[test]
-    fn every_scenario_names_what_it_guards_and_mutations_that_exist() {
+    fn every_scenario_names_a_rule_and_checkers_that_exist() {
         let names: BTreeSet<&str> = ALL.iter().map(|scenario| scenario.name).collect();
         assert_eq!(names.len(), ALL.len(), "no name twice");
-        let rules: Vec<String> = kuorum_replication::Mutation::ALL
-            .iter()
-            .map(|rule| format!("{rule:?}"))
-            .collect();
         for scenario in ALL {
-            assert!(!scenario.mutations.is_empty(), "{}", scenario.name);
-            for mutation in scenario.mutations {
-                let known = match mutation.split_once(':') {
-                    Some(("sim", rule)) => rules.iter().any(|one| one == rule),
-                    Some(("checker", name)) => checkers::ALL.iter().any(|one| one.name == name),
-                    _ => false,
-                };
-                assert!(known, "{}: {mutation}", scenario.name);
+            assert!(!scenario.fails_without.is_empty(), "{}", scenario.name);
+            for name in scenario.checkers {
+                let known = checkers::ALL.iter().any(|one| one.name == *name);
+                assert!(known, "{}: {name}", scenario.name);
             }
         }
     }

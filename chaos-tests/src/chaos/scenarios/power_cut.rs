@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::unclean::offset_of;
-use super::{AVAILABLE, CHAOS_BUILD, Lab, QUICK, Scenario};
+use super::{AVAILABLE, CHAOS_BUILD, Lab, Mutation, QUICK, Scenario};
 use crate::chaos::history::Event;
 use crate::chaos::workload::{self, Stream};
 use crate::cluster::Process;
@@ -115,11 +115,8 @@ pub(super) const PATH_A: Scenario = Scenario {
     story: "Availability is preferred: broker 3 leads at once without the suffix; what was cut is salvaged, replayed once, and a table that a consumer fills has it again.",
     guards: "R19, CONTRACTS 8: writes go on within the election time; what an unclean election takes is set aside and comes back once",
     without: "a truncation that does not set aside leaves nothing to replay; a replay without its own producer id brings records twice (duplicate)",
-    mutations: &[
-        "sim:NoTruncation",
-        "checker:duplicate",
-        "checker:offset-immutable",
-    ],
+    fails_without: &[Mutation::CutWithoutSalvage],
+    checkers: &["duplicate", "offset-immutable"],
     needs: CHAOS_BUILD,
     smoke: true,
     set: QUICK,
@@ -300,12 +297,8 @@ pub(super) const PATH_B: Scenario = Scenario {
     story: "Consistency is preferred: the partition is offline until a broker that has everything returns; clients buffer, and nothing is lost.",
     guards: "R18, D2, P1: offline with its ISR remembered; what was acknowledged was on the disks of both that lost power",
     without: "an election outside the ISR loses the suffix; a follower that reports what it has not flushed loses its end (acked-is-read)",
-    mutations: &[
-        "sim:FollowerReportsUnflushed",
-        "sim:LeaderCountsUnflushed",
-        "checker:acked-is-read",
-        "checker:monotone-end",
-    ],
+    fails_without: &[Mutation::UncleanWhateverThePolicy],
+    checkers: &["acked-is-read", "monotone-end"],
     needs: CHAOS_BUILD,
     smoke: true,
     set: QUICK,
@@ -372,7 +365,8 @@ pub(super) const TWO_CONTROLLERS: Scenario = Scenario {
     story: "Two controllers die with the rack: nobody is elected, not even uncleanly, until the quorum returns.",
     guards: "CONTRACTS 1: no election without a quorum of controllers",
     without: "a lone controller that decides elects broker 3, and the controllers that return know nothing of it (metadata-digests)",
-    mutations: &["checker:one-leader-per-epoch", "checker:metadata-digests"],
+    fails_without: &[Mutation::OneControllerDecides],
+    checkers: &["one-leader-per-epoch", "metadata-digests"],
     needs: CHAOS_BUILD,
     smoke: false,
     set: QUICK,

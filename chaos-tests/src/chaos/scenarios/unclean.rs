@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{AVAILABLE, CHAOS_BUILD, Lab, NOTHING, QUICK, Scenario};
+use super::{AVAILABLE, CHAOS_BUILD, Lab, Mutation, NOTHING, QUICK, Scenario};
 use crate::chaos::history::{Event, Outcome};
 use crate::chaos::workload::Stream;
 use crate::cluster::Process;
@@ -20,11 +20,11 @@ pub(super) const THE_CRISIS: Scenario = Scenario {
     story: "Log ends 100, 100 and 80; the two that have everything die. The topic that says false waits for them; the one that says true is led by the third, from offset 80.",
     guards: "R17–R20 and the third seed's table: the policy is the topic's; a returning log is cut to where the new epoch begins",
     without: "cut at the high watermark (Kafka before 0.11) the returning logs keep [80, 100) beside the new records: replicas-identical",
-    mutations: &[
-        "sim:TruncateToHighWatermark",
-        "sim:NoTruncation",
-        "checker:replicas-identical",
+    fails_without: &[
+        Mutation::TruncateToHighWatermark,
+        Mutation::UncleanWhateverThePolicy,
     ],
+    checkers: &["replicas-identical"],
     needs: NOTHING,
     smoke: true,
     set: QUICK,
@@ -61,7 +61,14 @@ async fn the_crisis(lab: &Lab) -> Result<()> {
         })
         .await?;
     }
-    lab.step("log ends: 100, 100, 80");
+    // Cut at what they take for committed, they would lose nothing.
+    for broker in [1, 2] {
+        lab.until("it is on their disks that 100 are committed", async || {
+            lab.has_checkpointed(broker, UNCLEAN, 100)
+        })
+        .await?;
+    }
+    lab.step("log ends: 100, 100, 80; all that the two have is committed");
     lab.may_lose(UNCLEAN, 0, 80, EVER);
     lab.faults.kill_all(&COMPLETE)?;
     lab.faults.join(3)?;
@@ -159,7 +166,8 @@ pub(super) const BOTH_SETTINGS: Scenario = Scenario {
     story: "unclean.leader.election.enable=true and min.insync.replicas=2: the last broker leads, acks=1 is taken, and acks=all is refused.",
     guards: "R3 and the seeds' point 11: availability needs both settings; one replica never acknowledges for two",
     without: "a leader that ignores min.insync.replicas acknowledges what one disk has",
-    mutations: &["sim:HighWatermarkIgnoresMinIsr", "checker:acked-is-read"],
+    fails_without: &[Mutation::HighWatermarkIgnoresMinIsr],
+    checkers: &["acked-is-read"],
     needs: NOTHING,
     smoke: false,
     set: QUICK,
@@ -234,12 +242,8 @@ pub(super) const THREE_UNCLEAN_ELECTIONS: Scenario = Scenario {
     story: "Two replicas; in turn only one of them lives, leads uncleanly and is written to. Three rounds; then both live.",
     guards: "R14 (KIP-279): divergence over several epochs resolves; logs are identical, offsets unique, no hole",
     without: "a follower that asks for one epoch's end only keeps records of an epoch the leader never had: replicas-identical",
-    mutations: &[
-        "sim:NoTruncation",
-        "sim:TruncateToHighWatermark",
-        "checker:replicas-identical",
-        "checker:offset-immutable",
-    ],
+    fails_without: &[Mutation::NoTruncation],
+    checkers: &["replicas-identical", "offset-immutable"],
     needs: NOTHING,
     smoke: false,
     set: QUICK,
@@ -292,12 +296,8 @@ pub(super) const LAST_REPLICA_STANDING: Scenario = Scenario {
     story: "Both followers freeze until the leader is alone; then its power goes, with all that was not synced; then the followers thaw.",
     guards: "R3, R18, R21: nothing is acknowledged by one for two; whoever leads next has all that was acknowledged",
     without: "without the gate on min.insync.replicas the leader acknowledges alone, and the follower that leads next has none of it (acked-is-read)",
-    mutations: &[
-        "sim:HighWatermarkIgnoresMinIsr",
-        "sim:LeaderCountsUnflushed",
-        "checker:acked-is-read",
-        "checker:monotone-end",
-    ],
+    fails_without: &[Mutation::HighWatermarkIgnoresMinIsr],
+    checkers: &["acked-is-read", "monotone-end"],
     needs: CHAOS_BUILD,
     smoke: true,
     set: QUICK,

@@ -121,8 +121,9 @@ fn take_roles(
         if !partition.replicas.contains(&id) {
             continue;
         }
-        let intact =
-            !not_intact.contains(&(topic.id, index)) && is_still_there(partition, known, request);
+        let intact = (!not_intact.contains(&(topic.id, index))
+            && is_still_there(partition, known, request))
+            || mutation::off(Mutation::WipedCountsAsIntact);
         let mut before = PartitionImage::clone(partition);
         if !intact {
             before.isr.retain(|member| *member != id);
