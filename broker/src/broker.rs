@@ -20,7 +20,7 @@ use kuorum_metadata::config_def::{self, ListenAddress};
 use kuorum_protocol::{DirectoryId, IncarnationId};
 use kuorum_storage::{Dir, Flusher, LogDirs, LogDirsError, RealDir};
 use kuorum_transport::tcp::{self, TcpListener};
-use kuorum_transport::{Clock, Server, ServerConfig};
+use kuorum_transport::{Clock, Server, ServerConfig, descriptors};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +53,9 @@ const META_PROPERTIES: &str = "meta.properties";
 
 /// How long after the shutdown of the doors a request may still be answered.
 const DRAIN: Duration = Duration::from_secs(2);
+
+/// CLIENT and INTERNAL, which share what connections may take.
+const LISTENERS: usize = 2;
 
 /// How many threads make records durable; each waits for a disk, not for a processor.
 const FLUSH_THREADS: usize = 8;
@@ -585,7 +588,10 @@ async fn open_door(
         () = is_ready => {}
     }
     let config = ServerConfig {
-        max_connections: rooms.config.max_connections,
+        max_connections: rooms
+            .config
+            .max_connections
+            .min(descriptors::for_connections() / LISTENERS),
         max_request_bytes: rooms.config.socket_request_max_bytes,
         max_idle: rooms.config.connections_max_idle,
         drain: DRAIN,

@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use kuorum_broker::broker::{self, Broker};
 use kuorum_broker::config;
 use kuorum_metadata::config_def::LogFormat;
-use kuorum_transport::Clock;
+use kuorum_transport::{Clock, descriptors};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -93,6 +93,7 @@ fn format(path: &Path, cluster_id: &str) -> Result<()> {
 fn run(path: &Path) -> Result<()> {
     let values = config::load(path)?;
     start_logging(values.log_format);
+    descriptors::raise();
     tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(BLOCKING_THREADS)
         .enable_all()

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kuorum_protocol::{BrokerId, DirectoryId, Offset, PartitionIndex, TopicId};
+use kuorum_replication::{Mutation, mutation};
 use kuorum_storage::{Flusher, Log, LogDirs, RealDir, StorageFailure};
 use kuorum_transport::Clock;
 use parking_lot::{Mutex, RwLock};
@@ -36,6 +37,9 @@ use crate::salvage::Salvage;
 use crate::throttle::Throttle;
 
 use hosted::{FlushTarget, Hands};
+
+/// How often somebody looks whether a directory has failed on behalf of no partition.
+const LOOK_AT_DIRECTORIES: Duration = Duration::from_secs(1);
 
 /// A partition's identity on this broker.
 pub type Key = (TopicId, PartitionIndex);
@@ -203,6 +207,7 @@ impl ReplicaManager {
             return;
         };
         let mut offline: BTreeSet<DirectoryId> = BTreeSet::new();
+        let mut look = tokio::time::interval(LOOK_AT_DIRECTORIES);
         loop {
             let (directory, failure) = tokio::select! {
                 () = stop.cancelled() => return,
@@ -210,8 +215,16 @@ impl ReplicaManager {
                     Some(failure) => failure,
                     None => return,
                 },
+                // What failed on behalf of no partition, as a checkpoint does.
+                _ = look.tick() => {
+                    let mut all = self.tools.log_dirs.failed().into_iter();
+                    match all.find(|(directory, _)| !offline.contains(directory)) {
+                        Some(failure) => failure,
+                        None => continue,
+                    }
+                }
             };
-            if !offline.insert(directory) {
+            if mutation::off(Mutation::DiskFailureGoesUntold) || !offline.insert(directory) {
                 continue;
             }
             let mut partitions = 0;

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use kuorum_controller::controller::Controller;
 use kuorum_controller::identity;
 use kuorum_metadata::config_def::{ControllerConfig, LogFormat, parse_properties};
-use kuorum_transport::Clock;
+use kuorum_transport::{Clock, descriptors};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -102,6 +102,7 @@ fn format_directory(format: &Format) -> Result<()> {
 fn run(path: &Path) -> Result<()> {
     let config = load(path)?;
     start_logging(config.log_format);
+    descriptors::raise();
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -9,7 +9,7 @@ use kuorum_metadata::control::reassignment;
 use kuorum_metadata::record::{BrokerEventKind, ConfigResource};
 use kuorum_metadata::{MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId, Offset, PartitionIndex, TopicId};
-use kuorum_replication::{IsrReply, Mutation, mutation};
+use kuorum_replication::IsrReply;
 use kuorum_storage::{FlushHandle, Flushable, RealDir, StorageFailure};
 use kuorum_transport::Clock;
 use parking_lot::Mutex;
@@ -212,7 +212,6 @@ impl Hosted {
         }
         if let Some(failure) = storage_failed
             && !self.removed.load(Ordering::Acquire)
-            && !mutation::off(Mutation::DiskFailureGoesUntold)
         {
             error!(topic = %self.topic, partition = self.index, directory = %self.directory, cause = %failure,
                    "a partition is offline because its disk failed");

@@ -239,6 +239,13 @@ impl<D: Dir> LogDirs<D> {
             .collect()
     }
 
+    /// The directories that have failed since they were opened, and how.
+    pub fn failed(&self) -> Vec<(DirectoryId, StorageFailure)> {
+        let failed =
+            |directory: &Directory<D>| Some((directory.id, directory.health.check().err()?));
+        self.directories.iter().filter_map(failed).collect()
+    }
+
     /// The directory at this path, and whether it still works; `None` if it could not be read when the others were opened.
     pub fn directory_at(&self, path: &str) -> Option<(DirectoryId, bool)> {
         let found = self
@@ -545,8 +552,14 @@ impl<D: Dir> LogDirs<D> {
     ) -> Result<(), LogError> {
         let directory = self.directory(directory)?;
         directory.health.check()?;
-        write_atomically(&directory.dir, name, offsets_to_text(lines).as_bytes())
-            .map_err(|cause| directory.fail("write a checkpoint", cause).into())
+        write_atomically(&directory.dir, name, offsets_to_text(lines).as_bytes()).map_err(|cause| {
+            let what = "write a checkpoint";
+            match is_short_of_descriptors(&cause) {
+                // Nothing was written, and nothing is wrong with the disk: the one before stands.
+                true => failure(&directory.dir, what, cause).into(),
+                false => directory.fail(what, cause).into(),
+            }
+        })
     }
 
     /// Marks the directories as closed in an orderly way; every log must have been closed and every checkpoint written. A
@@ -581,6 +594,11 @@ impl<D: Dir> LogDirs<D> {
                 )),
             })
     }
+}
+
+/// EMFILE or ENFILE.
+fn is_short_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24))
 }
 
 impl<D: Dir> Directory<D> {

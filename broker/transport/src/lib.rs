@@ -4,6 +4,7 @@
 pub mod backoff;
 pub mod clock;
 pub mod connection;
+pub mod descriptors;
 pub mod framed;
 mod quiet;
 pub mod server;

@@ -43,8 +43,8 @@ pub(super) async fn get(State(admin): State<Admin>) -> Json<Health> {
             code: "CONTROLLERS_UNREACHABLE".to_owned(),
             count: silent.len(),
             sample: silent,
-            cause: "a controller is stopped, paused or cut off".to_owned(),
-            cure: "start it again, or restore its network; the quorum works as long as a majority answers".to_owned(),
+            cause: "a controller is stopped, paused or cut off, or has lost its directory and was formatted anew".to_owned(),
+            cure: "start it again, or restore its network; the quorum works as long as a majority answers. One that was formatted anew is not taken back".to_owned(),
         });
     }
     reasons.extend(of_image(&admin.quorum.image()));

@@ -38,6 +38,8 @@ const LOG_DIRECTORY: &str = "__cluster_metadata-0";
 /// How far the file that names the durable end may lag behind it. Damage younger than this looks like an entry that was being
 /// written.
 const MARK_EVERY: Duration = Duration::from_secs(1);
+/// What an operator can do whose controller has lost what it promised the others to keep.
+const NO_WAY_BACK: &str = "This controller cannot take part any more: do not format it anew, the quorum would not take it back either (docs/controller.md). Keep the others running; they are enough as long as they are a majority";
 const CANNOT_MARK: &str = "cannot note the durable end of the metadata log";
 /// How much is read from the disk at once.
 const READ_BYTES: usize = 1024 * 1024;
@@ -168,7 +170,7 @@ impl<D: Dir> LogStore<D> {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "the metadata log is damaged ({corruption:?}): nothing was removed. Format this controller anew and let it copy the log from the others"
+                    "the metadata log is damaged ({corruption:?}): nothing was removed. {NO_WAY_BACK}"
                 ),
             ));
         }
@@ -176,7 +178,7 @@ impl<D: Dir> LogStore<D> {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "the metadata log ends at {}, though it was durable up to {marked}: entries that were acknowledged are gone. Format this controller anew and let it copy the log from the others",
+                    "the metadata log ends at {}, though it was durable up to {marked}: entries that were acknowledged are gone. {NO_WAY_BACK}",
                     log.end_offset()
                 ),
             ));
@@ -196,7 +198,7 @@ impl<D: Dir> LogStore<D> {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "the metadata log begins at {} and nothing says what came before: format this controller anew and let it copy the log from the others",
+                    "the metadata log begins at {} and nothing says what came before. {NO_WAY_BACK}",
                     log.start_offset()
                 ),
             ));
@@ -206,7 +208,7 @@ impl<D: Dir> LogStore<D> {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "the file {:?} is gone, though there are entries: restore it, or format this controller anew and let it copy the log from the others",
+                    "the file {:?} is gone, though there are entries: restore it from a copy, if there is one as new as the log. {NO_WAY_BACK}",
                     VOTE.name
                 ),
             ));

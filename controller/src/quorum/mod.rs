@@ -290,13 +290,20 @@ impl Quorum {
         }
     }
 
-    /// Whether a controller of this cluster answers at an address.
+    /// Whether a controller of this cluster answers at an address, with the directory that the quorum knows of it.
     pub async fn answers(&self, address: &str, deadline: Duration) -> bool {
         let question = self.inner.network.introduce(address);
-        match tokio::time::timeout(deadline, question).await {
-            Ok(Ok(answer)) => answer.cluster_id == self.inner.identity.cluster_id,
-            _ => false,
-        }
+        let Ok(Ok(answer)) = tokio::time::timeout(deadline, question).await else {
+            return false;
+        };
+        let metrics = self.inner.raft.metrics();
+        let metrics = metrics.borrow();
+        let known = metrics
+            .membership_config
+            .membership()
+            .get_node(&answer.controller_id);
+        answer.cluster_id == self.inner.identity.cluster_id
+            && known.is_none_or(|voter| voter.directory_id == answer.directory_id)
     }
 
     /// Proposes a batch; proposals are written in the order of these calls.
