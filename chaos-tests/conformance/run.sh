@@ -14,27 +14,8 @@ BIN_DIR=$(realpath -m "${BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/release}")
 export CLUSTER="$root/deploy/cluster.sh"
 cluster() { "$CLUSTER" "$@"; }
 
-need() { command -v "$1" >/dev/null || { echo "conformance: '$1' is not installed; it is needed for $2" >&2; exit 1; }; }
-install_python() {
-    need python3 librdkafka\ and\ kafka-python
-    [ -x "$work/python/bin/python" ] || python3 -m venv "$work/python" || exit 1
-    "$work/python/bin/pip" install -q --disable-pip-version-check -r "$here/python/requirements.txt" || exit 1
-}
-install_java() {
-    need mvn "the Java client and Kafka's tools"
-    [ -d "$work/jars" ] || mvn -q -B -f "$here/java/pom.xml" dependency:copy-dependencies -DoutputDirectory="$work/jars" || { rm -rf "$work/jars"; exit 1; }
-}
-for client in $clients; do
-    case $client in
-        librdkafka | kafka-python) install_python ;;
-        truncation) install_python; install_java ;;
-        java | tools) install_java ;;
-        franz-go) need go franz-go; (cd "$here/go" && go build -o "$work/franz-go" .) || exit 1 ;;
-        kafkajs) need npm kafkajs; mkdir -p "$work/node"; cp "$here"/node/*.js* "$work/node/"
-                 [ -d "$work/node/node_modules" ] || (cd "$work/node" && npm install --silent --no-package-lock --no-fund --no-audit) || exit 1 ;;
-        *) echo "conformance: no client is called '$client'" >&2; exit 1 ;;
-    esac
-done
+# shellcheck disable=SC2086 # a list of names
+CONFORMANCE_DIR=$work "$here/install.sh" $clients || exit 1
 
 if [ -z "${KUORUM_BOOTSTRAP:-}" ]; then
     trap 'cluster clean' EXIT
