@@ -10,6 +10,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+/// How much later than it happened something may be noted, in milliseconds.
+const NOTED_LATE: f64 = 5_000.0;
+
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
@@ -187,11 +190,15 @@ impl History {
         entries
     }
 
-    /// The newest entries, as they were noted.
+    /// When something first happened, not before `since`.
     #[must_use]
-    pub fn last(&self, count: usize) -> Vec<Entry> {
+    pub fn first(&self, since: f64, matches: impl Fn(&Event) -> bool) -> Option<f64> {
         let entries = self.lock();
-        entries[entries.len().saturating_sub(count)..].to_vec()
+        let near = entries.iter().rev();
+        near.take_while(|entry| entry.at >= since - NOTED_LATE)
+            .filter(|entry| entry.at >= since && matches(&entry.event))
+            .map(|entry| entry.at)
+            .min_by(f64::total_cmp)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
@@ -255,6 +262,9 @@ mod tests {
                 offset: 3,
             },
         );
+        let latest = |event: &Event| matches!(event, Event::Latest { .. });
+        assert_eq!(history.first(0.0, latest), Some(0.0));
+        assert_eq!(history.first(0.1, latest), None, "it happened before");
         let entries = history.entries();
         assert!(matches!(entries[0].event, Event::Latest { .. }), "by time");
         let folder = tempfile::tempdir().unwrap();

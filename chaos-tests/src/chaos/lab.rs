@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -48,6 +48,7 @@ pub struct Lab {
     wall: f64,
     topics: Mutex<Vec<(String, i32)>>,
     allowed: Mutex<Vec<Loss>>,
+    repeating: Mutex<Vec<Arc<str>>>,
     watching: Mutex<Vec<Watching>>,
     following: Mutex<Vec<Following>>,
 }
@@ -113,6 +114,7 @@ impl Lab {
             scale: options.scale,
             topics: Mutex::default(),
             allowed: Mutex::default(),
+            repeating: Mutex::default(),
             watching: Mutex::default(),
             following: Mutex::default(),
         })
@@ -224,6 +226,11 @@ impl Lab {
             partition,
             offsets: from..until,
         });
+    }
+
+    /// This stream's producer is not idempotent: it may write a record twice.
+    pub fn may_repeat(&self, stream: &str) {
+        lock(&self.repeating).push(stream.into());
     }
 
     /// Waits until `more` further records are acknowledged.
@@ -392,9 +399,11 @@ impl Lab {
         ));
         let entries = self.history.entries();
         let allowed = lock(&self.allowed).clone();
+        let repeating = lock(&self.repeating).clone();
         let verdicts = checkers::check(&Run {
             entries: &entries,
             allowed: &allowed,
+            repeating: &repeating,
         });
         let count = |wanted| {
             let outcomes = entries.iter().filter_map(|entry| match entry.event {
@@ -427,6 +436,12 @@ impl Lab {
             }
         }
         Ok(())
+    }
+
+    /// When the history began, in milliseconds since 1970.
+    #[must_use]
+    pub fn wall(&self) -> f64 {
+        self.wall
     }
 
     /// The longest pause so far between the acknowledgements of one stream.

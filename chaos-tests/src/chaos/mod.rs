@@ -11,5 +11,6 @@ pub mod network;
 pub mod report;
 pub mod sandbox;
 pub mod scenarios;
+pub mod stock;
 pub mod watch;
 pub mod workload;

@@ -38,6 +38,8 @@ pub struct Loss {
 pub struct Run<'a> {
     pub entries: &'a [Entry],
     pub allowed: &'a [Loss],
+    /// Streams of producers that are not idempotent: what they send again may be there twice, and out of turn.
+    pub repeating: &'a [Arc<str>],
 }
 
 impl Run<'_> {
@@ -54,6 +56,12 @@ impl Run<'_> {
     pub fn may_lose_of(&self, topic: &str, partition: i32) -> bool {
         let mut losses = self.allowed.iter();
         losses.any(|loss| &*loss.topic == topic && loss.partition == partition)
+    }
+
+    /// Whether this stream's producer may write a record twice, and out of turn.
+    #[must_use]
+    pub fn may_repeat(&self, stream: &str) -> bool {
+        self.repeating.iter().any(|one| &**one == stream)
     }
 
     /// Every record that was read: reader, topic, partition, offset, epoch, id.

@@ -6,7 +6,7 @@ use super::{Checker, Outcome, Run};
 
 pub(super) const CHECKER: Checker = Checker {
     name: "send-order",
-    says: "one producer's records of one partition lie in the order they were sent in",
+    says: "one idempotent producer's records of one partition lie in the order they were sent in",
     check,
 };
 
@@ -14,7 +14,7 @@ fn check(run: &Run<'_>) -> Vec<String> {
     let mut sent: BTreeMap<(&str, &str, i32), BTreeMap<u64, i64>> = BTreeMap::new();
     for write in run.writes().filter(|write| write.outcome == Outcome::Acked) {
         // Offsets that were taken away come again.
-        if !run.may_lose_of(write.topic, write.partition) {
+        if !run.may_lose_of(write.topic, write.partition) && !run.may_repeat(write.stream) {
             let place = (write.stream, write.topic, write.partition);
             sent.entry(place)
                 .or_default()

@@ -105,8 +105,15 @@ fn digest(process: &str, digest: &str) -> Entry {
 }
 
 fn complaints(entries: &[Entry], allowed: &[Loss]) -> Vec<&'static str> {
-    let run = Run { entries, allowed };
-    let verdicts = check(&run).into_iter();
+    complaints_of(&Run {
+        entries,
+        allowed,
+        repeating: &[],
+    })
+}
+
+fn complaints_of(run: &Run<'_>) -> Vec<&'static str> {
+    let verdicts = check(run).into_iter();
     verdicts
         .filter(|verdict| !verdict.wrong.is_empty())
         .map(|verdict| verdict.name)
@@ -141,6 +148,28 @@ fn good() -> Vec<Entry> {
 #[test]
 fn a_good_history_is_accepted() {
     assert_eq!(complaints(&good(), &[]), Vec::<&str>::new());
+}
+
+#[test]
+fn only_a_producer_that_is_not_idempotent_may_write_twice_and_out_of_turn() {
+    let mut entries = good();
+    entries.extend([
+        acked(9, 5),
+        acked(10, 3),
+        polled(FINAL, 3, 2, 10),
+        polled(FINAL, 4, 2, 9),
+        polled(FINAL, 5, 2, 9),
+    ]);
+    let complaints = |repeating: &[Arc<str>]| {
+        complaints_of(&Run {
+            entries: &entries,
+            allowed: &[],
+            repeating,
+        })
+    };
+    assert_eq!(complaints(&[]), ["duplicate", "send-order"]);
+    assert_eq!(complaints(&["another".into()]), ["duplicate", "send-order"]);
+    assert_eq!(complaints(&["s".into()]), Vec::<&str>::new());
 }
 
 #[test]
