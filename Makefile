@@ -97,7 +97,7 @@ conformance: build ## other people's Kafka clients against a real local cluster
 bench: build ## criterion for the hot paths, then end to end, each beside this machine's own limit
 	chaos-tests/bench/run.sh
 
-bench-failover: build ## how long writes stop when a leader dies or freezes, phase by phase: KILLS=50 PAUSES=5; picture in .bench/failover.html
+bench-failover: build ## how long writes stop when a leader dies or freezes, for our producer, librdkafka and Java: KILLS=50 PAUSES=5 STOCK_KILLS=50 STOCK_PAUSES=1; picture in .bench/failover.html
 	$(BIN_DIR)/bench-failover
 
 fuzz: ## every decoder against hostile bytes: SECONDS=n for each target

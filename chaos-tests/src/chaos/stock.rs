@@ -33,10 +33,10 @@ pub struct Kind {
     settings: &'static str,
     /// Whether what it sends again may be there twice.
     pub idempotent: bool,
-    /// How long it waits for an answer, by its own documentation, in milliseconds.
-    pub waits: u32,
-    /// What that time is called there.
-    pub waits_for: &'static str,
+    /// What it waits for by its own documentation, with a request in flight to a broker that says nothing any more; in milliseconds.
+    pub in_flight: &'static str,
+    /// The same, when it has just connected to that broker.
+    pub connected: &'static str,
 }
 
 /// All of them.
@@ -46,24 +46,24 @@ pub const ALL: &[Kind] = &[
         client: "librdkafka",
         settings: "",
         idempotent: false,
-        waits: 60_000,
-        waits_for: "socket.timeout.ms",
+        in_flight: "socket.timeout.ms 60000, api.version.request.timeout.ms 10000 at the next connection",
+        connected: "api.version.request.timeout.ms 10000",
     },
     Kind {
         name: "idempotent librdkafka",
         client: "librdkafka",
         settings: "enable.idempotence=true",
         idempotent: true,
-        waits: 60_000,
-        waits_for: "socket.timeout.ms",
+        in_flight: "socket.timeout.ms 60000, api.version.request.timeout.ms 10000 at the next connection",
+        connected: "api.version.request.timeout.ms 10000",
     },
     Kind {
         name: "Java",
         client: "java",
         settings: "",
         idempotent: true,
-        waits: 30_000,
-        waits_for: "request.timeout.ms",
+        in_flight: "request.timeout.ms 30000",
+        connected: "request.timeout.ms 30000, of each question",
     },
 ];
 

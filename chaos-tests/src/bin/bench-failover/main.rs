@@ -394,12 +394,12 @@ fn first_acknowledged(lab: &Lab, stream: &str, since: f64) -> Option<f64> {
     })
 }
 
-/// When this record was acknowledged, after `since`.
-fn acknowledged(lab: &Lab, number: u64, since: f64) -> Option<f64> {
-    lab.history.first(
-        since,
-        |event| matches!(event, Event::Wrote { id, outcome: Outcome::Acked, .. } if *id == number),
-    )
+/// When the first of these records was acknowledged, after `since`.
+fn acknowledged(lab: &Lab, numbers: &Range<u64>, since: f64) -> Option<f64> {
+    lab.history.first(since, |event| match event {
+        Event::Wrote { id, outcome, .. } => *outcome == Outcome::Acked && numbers.contains(id),
+        _ => false,
+    })
 }
 
 /// Freezes the leader under clients with requests in flight. Meanwhile our own client writes once on a fresh connection, and each of the others
@@ -435,7 +435,7 @@ async fn freeze(lab: &Lab, round: u32, others: &mut [Streaming]) -> Result<Vec<F
     let moments = moments(lab, leader, wall)?;
     let at_once: Vec<Option<f64>> = numbers
         .iter()
-        .map(|number| acknowledged(lab, *number..*number + 1, at).map(|when| when - at))
+        .map(|number| acknowledged(lab, &(*number..*number + 1), at).map(|when| when - at))
         .collect();
     lab.faults.resume(Process::Broker(leader))?;
     lab.whole().await?;
@@ -467,7 +467,7 @@ async fn write_fresh(
             tick.tick().await;
             for ((one, number), found) in others.iter_mut().zip(numbers).zip(&mut found) {
                 let numbers = *number..*number + written;
-                *found = acknowledged(lab, numbers, since);
+                *found = acknowledged(lab, &numbers, since);
                 if found.is_none() {
                     one.write_fresh(number + written).await?;
                 }

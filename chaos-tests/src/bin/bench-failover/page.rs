@@ -237,24 +237,23 @@ fn rows(series: &[Series]) -> Vec<Row> {
             format!("wanted: worst ≤ {FRESH_WORST}"),
         ));
     }
-    let bound = |one: &Series| {
-        one.stock.map_or(String::new(), |kind| {
-            format!("its own {}: {}", kind.waits_for, kind.waits)
-        })
+    let own = |one: &Series, what: fn(&Kind) -> &'static str| {
+        one.stock
+            .map_or(String::new(), |kind| format!("its own {}", what(kind)))
     };
     for one in frozen().filter(|one| one.stock.is_some()) {
         let values = one.pauses.iter().filter_map(|pause| pause.at_once);
         rows.push(row(
             format!("SIGSTOP, connected at once, {}", one.name),
             sorted(values),
-            bound(one),
+            own(one, |kind| kind.connected),
         ));
     }
     for one in frozen() {
         rows.push(row(
             format!("SIGSTOP, request in flight, {}", one.name),
             sorted(one.pauses.iter().map(|pause| pause.in_flight)),
-            bound(one),
+            own(one, |kind| kind.in_flight),
         ));
     }
     rows
@@ -358,7 +357,7 @@ fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
 
 const WIDTH: f64 = 1_000.0;
 /// Right of the bars there is room for their sums.
-const RIGHT: f64 = 70.0;
+const RIGHT: f64 = 110.0;
 
 /// What all pictures are as wide as: the longest kill of all.
 fn longest(series: &[Series]) -> f64 {
@@ -443,11 +442,12 @@ impl Drawing {
 fn middle_kills(series: &[Series]) -> String {
     const ROW: f64 = 26.0;
     const TOP: f64 = 20.0;
+    let longest = longest(series).max(KILLED_WORST) * 1.02;
     let series: Vec<&Series> = series.iter().filter(|one| !one.kills.is_empty()).collect();
     let bottom = TOP + ROW * series.len() as f64;
     let mut drawing = Drawing::new(
         170.0,
-        KILLED_WORST * 1.02,
+        longest,
         bottom + 24.0,
         "the median failover of each client by its phases, the worst, and what was wanted",
     );
@@ -467,8 +467,7 @@ fn middle_kills(series: &[Series]) -> String {
         let left = drawing.left - 8.0;
         drawing.text("label", (left, y + 12.0), one.name);
         let x = drawing.bar(&middle, (y, ROW - 10.0), &title);
-        // What is worse than all that was wanted ends at the edge.
-        let end = drawing.x(worst.min(drawing.longest));
+        let end = drawing.x(worst);
         let across = y + (ROW - 10.0) / 2.0;
         drawing.line("worst", (x, across), (end, across));
         drawing.line("worst", (end, y + 2.0), (end, y + ROW - 12.0));
@@ -552,7 +551,7 @@ mod tests {
             "297.0",
             "557.0",
             "median ≤ 1000",
-            "its own request.timeout.ms: 30000",
+            "its own request.timeout.ms 30000",
         ] {
             assert!(table.contains(needed), "{needed} in\n{table}");
         }
