@@ -11,16 +11,16 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use kuorum_metadata::config_def::{self, ListenAddress};
 use kuorum_protocol::{DirectoryId, IncarnationId};
-use kuorum_storage::{Dir, Flusher, LogDirs, LogDirsError, RealDir};
-use kuorum_transport::tcp::{self, TcpListener};
-use kuorum_transport::{Clock, Server, ServerConfig, descriptors};
+use kuorum_storage::{AnyDir, Dir, Flusher, LogDirs, LogDirsError, RealDir};
+use kuorum_transport::{
+    Accepting, Clock, Dialing, Network, Server, ServerConfig, SystemNetwork, descriptors,
+};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,7 @@ use uuid::Uuid;
 use crate::alter_partition::{self, IsrProposals};
 use crate::assign_directories::{self, Placements};
 use crate::authorizer::Authorizer;
+use crate::cluster::carrier::{self, Carrier};
 use crate::cluster::controller_client::ControllerPeer;
 use crate::cluster::lifecycle::{Introduction, Lifecycle};
 use crate::cluster::metadata_follower::MetadataFollower;
@@ -163,25 +164,84 @@ impl Tasks {
 }
 
 /// The sockets, bound before anything that takes long.
-struct Sockets {
-    client: TcpListener,
-    internal: TcpListener,
-    http: TcpListener,
+struct Sockets<L> {
+    client: L,
+    internal: L,
+    http: L,
+}
+
+/// The doors of a broker to everything that is not itself. Production hands in the machine's ([`Outside::machine`]), a simulation its
+/// own (docs/adr/0007-shells-under-turmoil.md).
+#[derive(Debug)]
+pub struct Outside<N> {
+    pub clock: Clock,
+    /// The log directories.
+    pub disks: Vec<AnyDir>,
+    /// Who makes records durable.
+    pub flusher: Flusher,
+    /// Where it listens, and how it reaches other brokers.
+    pub network: Arc<N>,
+    /// How it reaches the controllers.
+    pub carrier: Arc<dyn Carrier>,
+}
+
+impl Outside<SystemNetwork> {
+    /// What the machine has.
+    pub fn machine(values: &config_def::BrokerConfig, clock: Clock) -> Result<Self, StartError> {
+        let system = |what, cause: String| StartError::System { what, cause };
+        let flusher = Flusher::new(FLUSH_THREADS)
+            .map_err(|cause| system("threads to flush logs", cause.to_string()))?;
+        let client =
+            carrier::http_client().map_err(|cause| system("HTTP client", cause.to_string()))?;
+        Ok(Self {
+            clock,
+            disks: real_dirs(values).map(AnyDir::new).collect(),
+            flusher,
+            network: Arc::new(SystemNetwork),
+            carrier: Arc::new(client),
+        })
+    }
+}
+
+/// What the rooms are made of.
+struct Materials {
+    clock: Clock,
+    log_dirs: LogDirs<AnyDir>,
+    flusher: Flusher,
+    network: Arc<dyn Dialing>,
+    carrier: Arc<dyn Carrier>,
 }
 
 impl Broker {
     /// Opens everything. Returns once the ports are bound and the logs are open; the broker then finds its way into the
     /// cluster by itself, however long that takes.
-    pub async fn start(values: config_def::BrokerConfig, clock: Clock) -> Result<Self, StartError> {
-        let cluster_id = cluster_id(&values.log_dirs)?;
-        let log_dirs = open_directories(&values, &cluster_id)?;
-        let sockets = Sockets::bind(&values).await?;
+    pub async fn start<N: Network>(
+        values: config_def::BrokerConfig,
+        outside: Outside<N>,
+    ) -> Result<Self, StartError> {
+        let Outside {
+            clock,
+            disks,
+            flusher,
+            network,
+            carrier,
+        } = outside;
+        let cluster_id = cluster_id(&disks)?;
+        let log_dirs = LogDirs::open(disks, &cluster_id, values.node_id.0)?;
+        let sockets = Sockets::bind(&*network, &values).await?;
         let config = Arc::new(BrokerConfig::new(values, cluster_id));
         let addresses = sockets.addresses()?;
 
         let stop = CancellationToken::new();
         let tasks = Tasks::default();
-        let rooms = open_rooms(&config, &clock, log_dirs, &tasks, &stop)?;
+        let materials = Materials {
+            clock,
+            log_dirs,
+            flusher,
+            network,
+            carrier,
+        };
+        let rooms = open_rooms(&config, materials, &tasks, &stop);
         let (shut, doors) = (CancellationToken::new(), TaskTracker::new());
         doors.spawn(http::serve(
             sockets.http,
@@ -283,8 +343,7 @@ pub fn format(
     cluster_id: &str,
 ) -> Result<Vec<String>, StartError> {
     let mut formatted = Vec::new();
-    for path in &values.log_dirs {
-        let dir = RealDir::new(path);
+    for dir in real_dirs(values) {
         let directory_id = DirectoryId(Uuid::new_v4());
         let trouble = |cause: io::Error| StartError::Directory {
             path: dir.path(),
@@ -303,18 +362,14 @@ pub fn format(
     Ok(formatted)
 }
 
-fn open_directories(
-    values: &config_def::BrokerConfig,
-    cluster_id: &str,
-) -> Result<LogDirs<RealDir>, StartError> {
-    let dirs = values.log_dirs.iter().map(RealDir::new).collect();
-    Ok(LogDirs::open(dirs, cluster_id, values.node_id.0)?)
+fn real_dirs(values: &config_def::BrokerConfig) -> impl Iterator<Item = RealDir> {
+    values.log_dirs.iter().map(RealDir::new)
 }
 
 /// The cluster that the first readable directory was formatted for; the others must agree.
-fn cluster_id(dirs: &[PathBuf]) -> Result<String, StartError> {
+fn cluster_id(dirs: &[AnyDir]) -> Result<String, StartError> {
     let mut trouble = None;
-    for dir in dirs.iter().map(RealDir::new) {
+    for dir in dirs {
         match dir.read_file(META_PROPERTIES) {
             Ok(Some(bytes)) => {
                 let text = String::from_utf8_lossy(&bytes);
@@ -341,17 +396,20 @@ fn cluster_id(dirs: &[PathBuf]) -> Result<String, StartError> {
     }))
 }
 
-impl Sockets {
-    async fn bind(values: &config_def::BrokerConfig) -> Result<Self, StartError> {
+impl<L: Accepting> Sockets<L> {
+    async fn bind<N: Network<Listener = L>>(
+        network: &N,
+        values: &config_def::BrokerConfig,
+    ) -> Result<Self, StartError> {
         Ok(Self {
-            client: listen("listeners, CLIENT", &values.client_listener).await?,
-            internal: listen("listeners, INTERNAL", &values.internal_listener).await?,
-            http: listen("http.listener", &values.http_listener).await?,
+            client: listen(network, "listeners, CLIENT", &values.client_listener).await?,
+            internal: listen(network, "listeners, INTERNAL", &values.internal_listener).await?,
+            http: listen(network, "http.listener", &values.http_listener).await?,
         })
     }
 
     fn addresses(&self) -> Result<[SocketAddr; 3], StartError> {
-        let local = |socket: &TcpListener| {
+        let local = |socket: &L| {
             socket.local_addr().map_err(|cause| StartError::System {
                 what: "address of a listening socket",
                 cause: cause.to_string(),
@@ -365,9 +423,14 @@ impl Sockets {
     }
 }
 
-async fn listen(key: &'static str, address: &ListenAddress) -> Result<TcpListener, StartError> {
+async fn listen<N: Network>(
+    network: &N,
+    key: &'static str,
+    address: &ListenAddress,
+) -> Result<N::Listener, StartError> {
     let address = address.to_string();
-    tcp::listen(&address)
+    network
+        .listen(&address)
         .await
         .map_err(|cause| StartError::Listen {
             key,
@@ -379,25 +442,22 @@ async fn listen(key: &'static str, address: &ListenAddress) -> Result<TcpListene
 /// Builds the rooms and starts what runs in the background in them.
 fn open_rooms(
     config: &Arc<BrokerConfig>,
-    clock: &Clock,
-    log_dirs: LogDirs<RealDir>,
+    materials: Materials,
     tasks: &Tasks,
     stop: &CancellationToken,
-) -> Result<Arc<Rooms>, StartError> {
+) -> Arc<Rooms> {
+    let Materials {
+        clock,
+        log_dirs,
+        flusher,
+        network,
+        carrier,
+    } = materials;
     let incarnation = IncarnationId(Uuid::from_u128(clock.random_u128()));
     let membership = Arc::new(Membership::new(config.node_id, incarnation));
     let metadata = Arc::new(MetadataCache::new());
-    let controllers =
-        ControllerClient::new(config.cluster_id.clone(), config.node_id, peers(config)).map_err(
-            |cause| StartError::System {
-                what: "HTTP client",
-                cause: cause.to_string(),
-            },
-        )?;
-    let flusher = Flusher::new(FLUSH_THREADS).map_err(|cause| StartError::System {
-        what: "threads to flush logs",
-        cause: cause.to_string(),
-    })?;
+    let cluster_id = config.cluster_id.clone();
+    let controllers = ControllerClient::new(carrier, cluster_id, config.node_id, peers(config));
     let limits = FetchLimits {
         wait_max: config.replica_fetch_wait_max,
         min_bytes: config.replica_fetch_min_bytes,
@@ -409,6 +469,7 @@ fn open_rooms(
         clock.clone(),
         Arc::clone(&membership),
         limits,
+        network,
         tokio::runtime::Handle::current(),
         stop.clone(),
     ));
@@ -503,9 +564,9 @@ fn open_rooms(
         controllers.clone(),
         Arc::clone(&membership),
     ));
-    Ok(Arc::new(Rooms {
+    Arc::new(Rooms {
         config: Arc::clone(config),
-        clock: clock.clone(),
+        clock,
         membership,
         metadata,
         replicas,
@@ -516,7 +577,7 @@ fn open_rooms(
         metrics,
         salvage,
         authorizer: Authorizer,
-    }))
+    })
 }
 
 fn peers(config: &BrokerConfig) -> Vec<ControllerPeer> {
@@ -568,9 +629,9 @@ async fn live(rooms: Arc<Rooms>, opened: Opened, leave: CancellationToken) {
 
 /// Serves a listener once the broker knows what the cluster agreed on, its own registration included: before that it would
 /// call topics unknown that exist. Whoever connects earlier waits in the socket's queue.
-async fn open_door(
+async fn open_door<L: Accepting>(
     rooms: Arc<Rooms>,
-    socket: TcpListener,
+    socket: L,
     listener: &'static str,
     shut: CancellationToken,
 ) {

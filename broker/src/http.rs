@@ -2,14 +2,17 @@
 //! Law: reads only, but for what [`crate::salvage::http`] may delete; a scrape is cheap; there are no secrets here.
 
 use std::future::IntoFuture;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Weak;
 use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
+use axum::serve::Listener;
 use axum::{Router, routing::get};
-use kuorum_transport::tcp::TcpListener;
+use kuorum_transport::Accepting;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -24,10 +27,37 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// The rooms, as long as they stand: a slow reader must not keep the logs from being closed.
 type Visit = State<Weak<Rooms>>;
 
+/// How long to rest when the process has run out of file descriptors.
+const ACCEPT_REST: Duration = Duration::from_millis(200);
+
+/// A listening socket of any network, as the server wants it.
+struct Socket<L>(L);
+
+impl<L: Accepting> Listener for Socket<L> {
+    type Io = L::Stream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (L::Stream, SocketAddr) {
+        loop {
+            match self.0.accept().await {
+                Ok(accepted) => return accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an HTTP connection");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
 /// Serves until `shutdown`.
-pub async fn serve(socket: TcpListener, rooms: Weak<Rooms>, shutdown: CancellationToken) {
+pub async fn serve<L: Accepting>(socket: L, rooms: Weak<Rooms>, shutdown: CancellationToken) {
     let closing = shutdown.clone();
-    let server = axum::serve(socket, router(rooms))
+    let server = axum::serve(Socket(socket), router(rooms))
         .with_graceful_shutdown(async move { closing.cancelled().await });
     tokio::select! {
         ended = server.into_future() => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kuorum_protocol::{DirectoryId, Offset, PartitionIndex};
-use kuorum_storage::{LogDirs, RealDir, RecoveryPoint};
+use kuorum_storage::{AnyDir, LogDirs, RecoveryPoint};
 use kuorum_transport::Clock;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -74,7 +74,7 @@ async fn blocking(work: impl FnOnce() + Send + 'static) {
 
 /// Writes the checkpoints of every directory that works: what the next start may rely on. A log that has not moved since the last
 /// time is asked for nothing.
-pub fn checkpoint(log_dirs: &LogDirs<RealDir>, hosted: &[Arc<Hosted>]) {
+pub fn checkpoint(log_dirs: &LogDirs<AnyDir>, hosted: &[Arc<Hosted>]) {
     // One that holds nothing any more must not go on telling of what it held.
     let mut directories: HashMap<DirectoryId, Checkpoints> = log_dirs
         .directories()

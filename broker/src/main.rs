@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use kuorum_broker::broker::{self, Broker};
+use kuorum_broker::broker::{self, Broker, Outside};
 use kuorum_broker::config;
 use kuorum_metadata::config_def::LogFormat;
 use kuorum_transport::{Clock, descriptors};
@@ -113,7 +113,8 @@ async fn serve(values: kuorum_metadata::config_def::BrokerConfig) -> Result<()> 
             "the cluster shares this value; the controllers' files decide it"
         );
     }
-    let broker = Broker::start(values, Clock::system()).await?;
+    let outside = Outside::machine(&values, Clock::system())?;
+    let broker = Broker::start(values, outside).await?;
     tracing::info!(
         node_id,
         client = %broker.client_address(),

@@ -26,7 +26,7 @@ use kuorum_protocol::messages::offset_for_leader_epoch::{
 use kuorum_protocol::{BrokerId, LeaderEpoch, Now, Offset, TopicId};
 use kuorum_replication::follower::FetchFailure;
 use kuorum_replication::{FollowerStep, Ticket};
-use kuorum_transport::{Backoff, CallError, Clock, Connection};
+use kuorum_transport::{Backoff, CallError, Clock, Connection, Dialing};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
@@ -75,6 +75,7 @@ pub struct Fetchers {
     clock: Clock,
     membership: Arc<Membership>,
     limits: FetchLimits,
+    network: Arc<dyn Dialing>,
     runtime: Handle,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -100,11 +101,12 @@ struct Shared {
 }
 
 impl Fetchers {
-    /// Follows nobody yet. Tasks run on `runtime` until `stop` is cancelled.
+    /// Follows nobody yet. Leaders are reached over `network`; tasks run on `runtime` until `stop` is cancelled.
     pub fn new(
         clock: Clock,
         membership: Arc<Membership>,
         limits: FetchLimits,
+        network: Arc<dyn Dialing>,
         runtime: Handle,
         stop: CancellationToken,
     ) -> Self {
@@ -112,6 +114,7 @@ impl Fetchers {
             clock,
             membership,
             limits,
+            network,
             runtime,
             tasks: TaskTracker::new(),
             stop,
@@ -229,6 +232,7 @@ struct LeaderFetcher {
     clock: Clock,
     membership: Arc<Membership>,
     limits: FetchLimits,
+    network: Arc<dyn Dialing>,
     lanes: [Lane; 3],
     /// The newest request that is under way for each partition, by number, and what it asks.
     under_way: HashMap<Key, (u64, Asked)>,
@@ -260,6 +264,7 @@ impl LeaderFetcher {
             clock: fetchers.clock.clone(),
             membership: Arc::clone(&fetchers.membership),
             limits: fetchers.limits,
+            network: Arc::clone(&fetchers.network),
             lanes: Default::default(),
             under_way: HashMap::new(),
             next_number: 0,
@@ -403,8 +408,10 @@ impl LeaderFetcher {
             let wait = self.limits.wait_max;
             Question::Fetch(self.fetch_request(&asked, wait), wait)
         };
+        let network = Arc::clone(&self.network);
         self.requests.push(Box::pin(async move {
-            let (connection, answer) = ask(connection, &address, &client_id, request).await;
+            let (connection, answer) =
+                ask(connection, &*network, &address, &client_id, request).await;
             Returned {
                 lane,
                 number,
@@ -670,6 +677,7 @@ enum Question {
 /// One exchange, on a new connection if there is none. The connection is returned if it can be used again.
 async fn ask(
     connection: Option<Connection>,
+    network: &dyn Dialing,
     address: &str,
     client_id: &str,
     question: Question,
@@ -677,9 +685,8 @@ async fn ask(
     let connection = match connection {
         Some(connection) => connection,
         None => {
-            match Connection::connect(address, Some(client_id), Instant::now() + CONNECT_PATIENCE)
-                .await
-            {
+            let deadline = Instant::now() + CONNECT_PATIENCE;
+            match network.dial(address, Some(client_id), deadline).await {
                 Ok(connection) => connection,
                 Err(error) => return (None, Err(error)),
             }

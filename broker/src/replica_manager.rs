@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use kuorum_protocol::{BrokerId, DirectoryId, Offset, PartitionIndex, TopicId};
 use kuorum_replication::{Mutation, mutation};
-use kuorum_storage::{Flusher, Log, LogDirs, RealDir, StorageFailure};
+use kuorum_storage::{AnyDir, Flusher, Log, LogDirs, StorageFailure};
 use kuorum_transport::Clock;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
@@ -49,7 +49,7 @@ pub type Key = (TopicId, PartitionIndex);
 pub struct Tools {
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
-    pub log_dirs: Arc<LogDirs<RealDir>>,
+    pub log_dirs: Arc<LogDirs<AnyDir>>,
     pub flusher: Flusher,
     pub membership: Arc<Membership>,
     pub proposals: Arc<IsrProposals>,
@@ -126,7 +126,7 @@ impl ReplicaManager {
     }
 
     /// The log directories.
-    pub fn log_dirs(&self) -> &LogDirs<RealDir> {
+    pub fn log_dirs(&self) -> &LogDirs<AnyDir> {
         &self.tools.log_dirs
     }
 
@@ -148,7 +148,7 @@ impl ReplicaManager {
     pub fn with<R>(
         &self,
         hosted: &Arc<Hosted>,
-        act: impl FnOnce(&mut Partition<RealDir>, &mut Effects) -> R,
+        act: impl FnOnce(&mut Partition<AnyDir>, &mut Effects) -> R,
     ) -> R {
         hosted.with(act)
     }
@@ -159,7 +159,7 @@ impl ReplicaManager {
         topic_id: TopicId,
         index: PartitionIndex,
         directory: DirectoryId,
-        log: Log<RealDir>,
+        log: Log<AnyDir>,
         high_watermark: Offset,
     ) -> Arc<Hosted> {
         let topic: Arc<str> = topic.into();

@@ -13,8 +13,8 @@ use kuorum_metadata::record::{
 use kuorum_protocol::record::Codec;
 use kuorum_protocol::record::writer::BatchBuilder;
 use kuorum_protocol::{BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Timestamp, TopicId};
-use kuorum_storage::{Flusher, LogDirs, RealDir};
-use kuorum_transport::Clock;
+use kuorum_storage::{AnyDir, Flusher, LogDirs, RealDir};
+use kuorum_transport::{Clock, SystemNetwork};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ use uuid::Uuid;
 use crate::alter_partition::IsrProposals;
 use crate::assign_directories::Placements;
 use crate::authorizer::Authorizer;
+use crate::cluster::carrier::http_client;
 use crate::cluster::controller_client::ControllerPeer;
 use crate::cluster::{ControllerClient, Membership, MetadataCache};
 use crate::config::BrokerConfig;
@@ -89,7 +90,8 @@ impl Desk {
         let dir = TempDir::new().expect("a temporary directory");
         let data = RealDir::new(dir.path().join("data"));
         LogDirs::format(&data, CLUSTER, ME.0, DirectoryId(Uuid::from_u128(77))).expect("formatted");
-        let log_dirs = LogDirs::open(vec![data.clone()], CLUSTER, ME.0).expect("opened");
+        let log_dirs =
+            LogDirs::open(vec![AnyDir::new(data.clone())], CLUSTER, ME.0).expect("opened");
         let text = format!(
             "node.id=1\ncontroller.quorum.voters=1@127.0.0.1:1\nlog.dirs={},{}\nhttp.listener=127.0.0.1:0\n\
              listeners=CLIENT://127.0.0.1:0,INTERNAL://127.0.0.1:0\n\
@@ -105,14 +107,14 @@ impl Desk {
         let stop = CancellationToken::new();
         let membership = Arc::new(Membership::new(ME, IncarnationId(Uuid::from_u128(1))));
         let controllers = ControllerClient::new(
+            Arc::new(http_client().expect("a client")),
             CLUSTER.to_owned(),
             ME,
             vec![ControllerPeer {
                 id: 1,
                 address: "127.0.0.1:1".to_owned(),
             }],
-        )
-        .expect("a client");
+        );
         let limits = FetchLimits {
             wait_max: Duration::from_millis(500),
             min_bytes: 1,
@@ -124,6 +126,7 @@ impl Desk {
             clock.clone(),
             Arc::clone(&membership),
             limits,
+            Arc::new(SystemNetwork),
             tokio::runtime::Handle::current(),
             stop.clone(),
         ));

@@ -11,7 +11,7 @@ use kuorum_protocol::messages::metadata::{
     MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic,
 };
 use kuorum_protocol::{ApiKey, ErrorCode, LeaderEpoch, Monotonic, RequestMessage, TopicId};
-use kuorum_transport::{Backoff, CallError, Clock, Connection, Instant};
+use kuorum_transport::{Backoff, CallError, Clock, Connection, Dialing, Instant, SystemNetwork};
 use parking_lot::Mutex;
 
 use crate::config::ClientConfig;
@@ -31,12 +31,13 @@ pub struct Link {
 impl Link {
     /// Connects to `address` and asks what is served there.
     async fn open(
+        network: &dyn Dialing,
         broker: i32,
         address: &str,
         client_id: &str,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let connection = Connection::connect(address, Some(client_id), deadline).await?;
+        let connection = network.dial(address, Some(client_id), deadline).await?;
         let request = ApiVersionsRequest {
             client_software_name: "kuorum".to_owned(),
             client_software_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -294,6 +295,7 @@ struct Inner {
     config: ClientConfig,
     auto_create: bool,
     clock: Clock,
+    network: Arc<dyn Dialing>,
     view: Mutex<Arc<View>>,
     wanted: Mutex<BTreeSet<String>>,
     /// Held by who asks for metadata; the others wait for its answer instead of asking too.
@@ -305,12 +307,23 @@ impl Cluster {
     /// A cluster of which nothing is known yet but where to ask. `auto_create`: whether naming an unknown topic may
     /// create it, unless the settings say otherwise.
     pub fn new(config: ClientConfig, auto_create: bool, clock: Clock) -> Self {
+        Self::over(Arc::new(SystemNetwork), config, auto_create, clock)
+    }
+
+    /// The same over another network than the machine's.
+    pub fn over(
+        network: Arc<dyn Dialing>,
+        config: ClientConfig,
+        auto_create: bool,
+        clock: Clock,
+    ) -> Self {
         let auto_create = config.allow_auto_create_topics.unwrap_or(auto_create);
         Self {
             inner: Arc::new(Inner {
                 config,
                 auto_create,
                 clock,
+                network,
                 view: Mutex::default(),
                 wanted: Mutex::default(),
                 refreshing: tokio::sync::Mutex::default(),
@@ -527,7 +540,7 @@ impl Cluster {
             });
         }
         let deadline = deadline.min(Instant::now() + self.inner.config.connection_setup_timeout);
-        let link = Link::open(broker, address, &self.inner.config.client_id, deadline).await?;
+        let link = self.open(broker, address, deadline).await?;
         *slot = Some(link.clone());
         Ok(link)
     }
@@ -548,7 +561,17 @@ impl Cluster {
     pub async fn open_link(&self, broker: i32, deadline: Instant) -> Result<Link, ClientError> {
         let address = self.address_of(broker)?;
         let deadline = deadline.min(Instant::now() + self.inner.config.connection_setup_timeout);
-        Link::open(broker, &address, &self.inner.config.client_id, deadline).await
+        self.open(broker, &address, deadline).await
+    }
+
+    async fn open(
+        &self,
+        broker: i32,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<Link, ClientError> {
+        let client_id = &self.inner.config.client_id;
+        Link::open(&*self.inner.network, broker, address, client_id, deadline).await
     }
 
     fn address_of(&self, broker: i32) -> Result<String, ClientError> {

@@ -22,7 +22,7 @@ use kuorum_protocol::messages::list_offsets::{
 };
 use kuorum_protocol::record::Header;
 use kuorum_protocol::{ErrorCode, LeaderEpoch, TopicId};
-use kuorum_transport::{Clock, Instant};
+use kuorum_transport::{Clock, Dialing, Instant, SystemNetwork};
 
 use self::batches::Opened;
 use crate::cluster::{Cluster, Link, View};
@@ -182,7 +182,12 @@ impl fmt::Debug for Consumer {
 impl Consumer {
     /// A consumer that nothing is assigned to yet.
     pub fn new(config: ConsumerConfig) -> Self {
-        let cluster = Cluster::new(config.client.clone(), false, Clock::system());
+        Self::over(Arc::new(SystemNetwork), Clock::system(), config)
+    }
+
+    /// The same over another network than the machine's, by another clock.
+    pub fn over(network: Arc<dyn Dialing>, clock: Clock, config: ConsumerConfig) -> Self {
+        let cluster = Cluster::over(network, config.client.clone(), false, clock);
         Self {
             config,
             cluster,

@@ -13,7 +13,7 @@ use axum::Router;
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use kuorum_transport::Clock;
-use kuorum_transport::tcp::{TcpListener, TcpStream};
+use kuorum_transport::tcp::Accepting;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -22,33 +22,6 @@ use tokio_util::sync::CancellationToken;
 const IDLE: Duration = Duration::from_secs(60);
 /// How long requests get to end when the process goes down.
 const DRAIN: Duration = Duration::from_secs(2);
-
-/// A listening socket: the system's, or a simulated one.
-pub trait Accepting: Send + Sync + 'static {
-    /// A connection.
-    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-
-    /// Waits for the next connection.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
-
-    /// Where it listens.
-    fn local_addr(&self) -> io::Result<SocketAddr>;
-}
-
-impl Accepting for TcpListener {
-    type Stream = TcpStream;
-
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (stream, address) = Self::accept(self).await?;
-        // A small answer is not held back for company; without it only latency is lost.
-        let _ = stream.set_nodelay(true);
-        Ok((stream, address))
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Self::local_addr(self)
-    }
-}
 
 /// Serves a router until the process goes down, then lets requests end for a moment.
 pub async fn serve<L: Accepting>(

@@ -1,9 +1,12 @@
 //! How a broker talks to the controllers: one call to whoever is active, retried until its deadline.
 //! Law: it carries requests and finds the active controller; what an answer means is its caller's business.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::{Method, Request, Response, header};
+use futures_util::TryStreamExt;
 use kuorum_metadata::control::{Command, CommandReply};
 use kuorum_metadata::rpc::{
     self, AllocateProducerIdsReply, AllocateProducerIdsRequest, AlterPartitionReply,
@@ -15,7 +18,9 @@ use kuorum_protocol::error_code::ErrorCode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+use super::carrier::{Body, Carrier, Cause};
 
 /// How long one controller may keep a request before another is asked.
 const ATTEMPT: Duration = Duration::from_secs(2);
@@ -65,7 +70,7 @@ pub struct ControllerClient {
 
 #[derive(Debug)]
 struct Shared {
-    http: reqwest::Client,
+    carrier: Arc<dyn Carrier>,
     cluster_id: String,
     from: String,
     controllers: Vec<ControllerPeer>,
@@ -75,31 +80,25 @@ struct Shared {
 impl ControllerClient {
     /// A client of `controllers` (never empty) that speaks as broker `me` of `cluster_id`.
     pub fn new(
+        carrier: Arc<dyn Carrier>,
         cluster_id: String,
         me: BrokerId,
         controllers: Vec<ControllerPeer>,
-    ) -> Result<Self, reqwest::Error> {
+    ) -> Self {
         assert!(
             !controllers.is_empty(),
             "a broker without controllers has nobody to follow"
         );
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .connect_timeout(Duration::from_millis(500))
-            .tcp_nodelay(true)
-            // Controllers close what is idle for a minute; never send into a connection that is about to go.
-            .pool_idle_timeout(Duration::from_secs(30))
-            .build()?;
         let shared = Shared {
-            http,
+            carrier,
             cluster_id,
             from: format!("broker-{me}"),
             controllers,
             active: watch::Sender::new(None),
         };
-        Ok(Self {
+        Self {
             shared: Arc::new(shared),
-        })
+        }
     }
 
     /// Who is believed to be active, and when that belief changes.
@@ -191,22 +190,14 @@ impl ControllerClient {
         &self,
         controller: &ControllerPeer,
         request: &SessionRequest,
-    ) -> Result<reqwest::Response, ControllerError> {
-        let sent = self
-            .addressed(
-                self.shared.http.post(url(controller, rpc::PATH_SESSION)),
-                controller,
-            )
-            .json(request)
-            .send();
-        let response = match tokio::time::timeout(ATTEMPT, sent).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(ControllerError::Unreachable(describe(&error))),
-            Err(_) => return Err(ControllerError::Unreachable("no answer".to_owned())),
-        };
+    ) -> Result<Body, ControllerError> {
+        let request = written(request)?;
+        let response = self
+            .open(controller, Method::POST, rpc::PATH_SESSION, request)
+            .await?;
         if is_stream(&response) {
             self.believe(controller.id);
-            return Ok(response);
+            return Ok(response.into_body());
         }
         match answer::<()>(response).await? {
             Reply::Ok(()) => Err(ControllerError::Unreachable(
@@ -224,18 +215,13 @@ impl ControllerClient {
         &self,
         controller: &ControllerPeer,
         from: i64,
-    ) -> Result<reqwest::Response, ControllerError> {
-        let address = format!("{}?from={from}", url(controller, rpc::PATH_FEED));
-        let sent = self
-            .addressed(self.shared.http.get(address), controller)
-            .send();
-        let response = match tokio::time::timeout(ATTEMPT, sent).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(ControllerError::Unreachable(describe(&error))),
-            Err(_) => return Err(ControllerError::Unreachable("no answer".to_owned())),
-        };
+    ) -> Result<Body, ControllerError> {
+        let path = format!("{}?from={from}", rpc::PATH_FEED);
+        let response = self
+            .open(controller, Method::GET, &path, Vec::new())
+            .await?;
         if is_stream(&response) {
-            return Ok(response);
+            return Ok(response.into_body());
         }
         match answer::<()>(response).await? {
             Reply::Ok(()) => Err(ControllerError::Unreachable(
@@ -253,8 +239,7 @@ impl ControllerClient {
         request: &Q,
         patience: Duration,
     ) -> Result<A, ControllerError> {
-        let body = serde_json::to_vec(request)
-            .map_err(|error| ControllerError::Unreachable(error.to_string()))?;
+        let body = written(request)?;
         let deadline = Instant::now() + patience;
         let mut pause = PAUSE_LEAST;
         let mut turn = self.first_choice();
@@ -313,27 +298,51 @@ impl ControllerClient {
         body: Vec<u8>,
         wait: Duration,
     ) -> Result<Reply<A>, String> {
-        let sent = self
-            .addressed(self.shared.http.post(url(controller, path)), controller)
-            .header("content-type", "application/json")
-            .body(body)
-            .timeout(wait)
-            .send()
-            .await
-            .map_err(|error| describe(&error))?;
-        answer(sent).await.map_err(|error| error.to_string())
+        let exchange = async {
+            let sent = self.send(controller, Method::POST, path, body).await;
+            let response = sent.map_err(|cause| describe(&*cause))?;
+            answer(response).await.map_err(|error| error.to_string())
+        };
+        match timeout(wait, exchange).await {
+            Ok(reply) => reply,
+            Err(_) => Err("no answer in time".to_owned()),
+        }
     }
 
-    fn addressed(
+    /// Sends a request and waits a moment for the head of its answer.
+    async fn open(
         &self,
-        request: reqwest::RequestBuilder,
         controller: &ControllerPeer,
-    ) -> reqwest::RequestBuilder {
-        request
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Response<Body>, ControllerError> {
+        let sent = self.send(controller, method, path, body);
+        match timeout(ATTEMPT, sent).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(cause)) => Err(ControllerError::Unreachable(describe(&*cause))),
+            Err(_) => Err(ControllerError::Unreachable("no answer".to_owned())),
+        }
+    }
+
+    async fn send(
+        &self,
+        controller: &ControllerPeer,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Response<Body>, Cause> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", controller.address))
             .header(rpc::HEADER_CLUSTER_ID, &self.shared.cluster_id)
             .header(rpc::HEADER_FROM, &self.shared.from)
             .header(rpc::HEADER_TO, format!("controller-{}", controller.id))
-            .header(rpc::HEADER_VERSION, rpc::VERSION)
+            .header(rpc::HEADER_VERSION, rpc::VERSION);
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        self.shared.carrier.carry(request.body(body)?).await
     }
 
     /// The one believed active, or else the first of the list.
@@ -377,27 +386,32 @@ impl ControllerClient {
     }
 }
 
-fn url(controller: &ControllerPeer, path: &str) -> String {
-    format!("http://{}{path}", controller.address)
+fn written<Q: Serialize>(request: &Q) -> Result<Vec<u8>, ControllerError> {
+    serde_json::to_vec(request).map_err(|error| ControllerError::Unreachable(error.to_string()))
 }
 
 /// Streams are sent as anything but a JSON document; refusals are one.
-fn is_stream(response: &reqwest::Response) -> bool {
+fn is_stream(response: &Response<Body>) -> bool {
     let content_type = response
         .headers()
-        .get("content-type")
+        .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok());
     response.status().is_success() && content_type != Some("application/json")
 }
 
 async fn answer<A: DeserializeOwned>(
-    response: reqwest::Response,
+    response: Response<Body>,
 ) -> Result<Reply<A>, ControllerError> {
     let status = response.status();
-    let body = response
-        .bytes()
+    let gathered = response
+        .into_body()
+        .try_fold(Vec::new(), async |mut body, piece| {
+            body.extend_from_slice(&piece);
+            Ok(body)
+        });
+    let body = gathered
         .await
-        .map_err(|error| ControllerError::Unreachable(describe(&error)))?;
+        .map_err(|cause| ControllerError::Unreachable(describe(&*cause)))?;
     serde_json::from_slice(&body).map_err(|error| {
         let text = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
         ControllerError::Unreachable(format!(
@@ -407,9 +421,9 @@ async fn answer<A: DeserializeOwned>(
 }
 
 /// reqwest hides the cause behind its first line.
-fn describe(error: &reqwest::Error) -> String {
+fn describe(error: &(dyn Error + Send + Sync + 'static)) -> String {
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(inner) = cause {
         text.push_str(": ");
         text.push_str(&inner.to_string());

@@ -376,10 +376,9 @@ async fn hold_session(
             opened = controllers.session(&peer, &request) => opened,
         };
         match opened {
-            Ok(response) => {
+            Ok(mut stream) => {
                 pause = Duration::from_millis(5);
                 debug!(controller = peer.id, "session open");
-                let mut stream = response.bytes_stream();
                 loop {
                     tokio::select! {
                         () = stop.cancelled() => return,

@@ -116,8 +116,8 @@ impl MetadataFollower {
         progress: &mut Progress,
         stop: &CancellationToken,
     ) -> Left {
-        let response = match self.controllers.feed(controller, progress.offset + 1).await {
-            Ok(response) => response,
+        let mut stream = match self.controllers.feed(controller, progress.offset + 1).await {
+            Ok(stream) => stream,
             Err(error) => return Left::Trouble(error.to_string()),
         };
         let mut active = self.controllers.active();
@@ -127,7 +127,6 @@ impl MetadataFollower {
         let second_thought = tokio::time::sleep(SECOND_THOUGHT);
         tokio::pin!(second_thought);
         let mut registered = self.membership.subscribe();
-        let mut stream = response.bytes_stream();
         let mut buffer = BytesMut::new();
         loop {
             tokio::select! {

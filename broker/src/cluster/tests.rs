@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::carrier::http_client;
 use super::controller_client::{ControllerClient, ControllerPeer};
 use super::lifecycle::{Introduction, Lifecycle, Membership};
 use super::metadata_cache::MetadataCache;
@@ -123,7 +124,8 @@ fn beat(fenced: bool, may_shut_down: bool) -> Reply<HeartbeatReply> {
 }
 
 fn client(controllers: Vec<ControllerPeer>) -> ControllerClient {
-    ControllerClient::new("c1".to_owned(), BrokerId(1), controllers).expect("a client")
+    let carrier = Arc::new(http_client().expect("a client"));
+    ControllerClient::new(carrier, "c1".to_owned(), BrokerId(1), controllers)
 }
 
 fn request() -> RegisterRequest {

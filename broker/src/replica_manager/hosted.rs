@@ -10,7 +10,7 @@ use kuorum_metadata::record::{BrokerEventKind, ConfigResource};
 use kuorum_metadata::{MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId, Offset, PartitionIndex, TopicId};
 use kuorum_replication::IsrReply;
-use kuorum_storage::{FlushHandle, Flushable, RealDir, StorageFailure};
+use kuorum_storage::{AnyDir, FlushHandle, Flushable, StorageFailure};
 use kuorum_transport::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -33,7 +33,7 @@ pub struct Hosted {
     pub index: PartitionIndex,
     /// The directory its log lies in.
     pub directory: DirectoryId,
-    pub(super) state: Mutex<Partition<RealDir>>,
+    pub(super) state: Mutex<Partition<AnyDir>>,
     pub(super) parked: Mutex<Vec<Weak<Notify>>>,
     /// Whom to wake when the follower has something new to ask.
     pub(super) fetcher: Mutex<Option<Arc<Notify>>>,
@@ -128,7 +128,7 @@ impl Hosted {
     /// proposal, completes parked produces, wakes parked fetches. Never blocks on a disk flush.
     pub fn with<R>(
         self: &Arc<Self>,
-        act: impl FnOnce(&mut Partition<RealDir>, &mut Effects) -> R,
+        act: impl FnOnce(&mut Partition<AnyDir>, &mut Effects) -> R,
     ) -> R {
         let mut effects = Effects::default();
         let result = act(&mut self.state.lock(), &mut effects);

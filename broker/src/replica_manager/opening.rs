@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kuorum_metadata::MetadataImage;
 use kuorum_protocol::{DirectoryId, TopicId};
 use kuorum_replication::{Durability, Mutation, mutation};
-use kuorum_storage::{FoundLog, LogDirs, RealDir};
+use kuorum_storage::{AnyDir, FoundLog, LogDirs};
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
@@ -31,7 +31,7 @@ impl ReplicaManager {
     /// Opens every log that lies in the directories, several at a time. Blocks; called once, before the broker
     /// registers. The logs' settings come later, with the metadata.
     pub fn open_found(self: &Arc<Self>) -> Opened {
-        let found: Vec<(FoundLog<RealDir>, TopicId)> = self
+        let found: Vec<(FoundLog<AnyDir>, TopicId)> = self
             .tools
             .log_dirs
             .found()
@@ -70,7 +70,7 @@ impl ReplicaManager {
     }
 
     /// Opens one log and says whether it is what it promised to be; `None` if its disk failed.
-    fn open_one(self: &Arc<Self>, found: &FoundLog<RealDir>, topic_id: TopicId) -> Option<bool> {
+    fn open_one(self: &Arc<Self>, found: &FoundLog<AnyDir>, topic_id: TopicId) -> Option<bool> {
         let opened =
             self.tools
                 .log_dirs

@@ -21,7 +21,7 @@ use kuorum_protocol::{
     DirectoryId, PartitionIndex, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
 };
 use kuorum_storage::salvage::{self, Aside, Contents, Item, ItemId, Summary, Visit};
-use kuorum_storage::{Log, LogDirs, RealDir};
+use kuorum_storage::{AnyDir, Log, LogDirs};
 use kuorum_transport::Clock;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore};
@@ -59,7 +59,7 @@ impl Default for SalvageLimits {
 /// An item, and what was found in it.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    pub contents: Contents<RealDir>,
+    pub contents: Contents<AnyDir>,
     pub summary: Arc<Summary>,
     directory: DirectoryId,
 }
@@ -74,7 +74,7 @@ impl Entry {
 /// The room.
 #[derive(Debug)]
 pub struct Salvage {
-    dirs: Vec<(DirectoryId, RealDir)>,
+    dirs: Vec<(DirectoryId, AnyDir)>,
     limits: SalvageLimits,
     clock: Clock,
     reports: Arc<EventReports>,
@@ -115,7 +115,7 @@ impl Gone {
 impl Salvage {
     /// Removes what was left unfinished; called before any log is opened.
     pub fn open(
-        log_dirs: &LogDirs<RealDir>,
+        log_dirs: &LogDirs<AnyDir>,
         limits: SalvageLimits,
         clock: Clock,
         reports: Arc<EventReports>,
@@ -139,7 +139,7 @@ impl Salvage {
     }
 
     /// How replicas of a directory set things aside.
-    pub fn salvager(&self, directory: DirectoryId) -> Option<Salvager<RealDir>> {
+    pub fn salvager(&self, directory: DirectoryId) -> Option<Salvager<AnyDir>> {
         let clock = self.clock.clone();
         Some(Salvager {
             dir: self.dir(directory)?.clone(),
@@ -149,7 +149,7 @@ impl Salvage {
         })
     }
 
-    fn dir(&self, directory: DirectoryId) -> Option<&RealDir> {
+    fn dir(&self, directory: DirectoryId) -> Option<&AnyDir> {
         let found = self.dirs.iter().find(|(id, _)| *id == directory);
         found.map(|(_, dir)| dir)
     }
@@ -160,7 +160,7 @@ impl Salvage {
         directory: DirectoryId,
         topic_id: TopicId,
         partition: PartitionIndex,
-        log: &Log<RealDir>,
+        log: &Log<AnyDir>,
     ) {
         let Some(dir) = self.dir(directory) else {
             return;
@@ -282,12 +282,14 @@ impl Salvage {
     fn count(
         &self,
         catalogue: &mut Option<Catalogue>,
-        dir: &RealDir,
+        dir: &AnyDir,
         item: Item,
-    ) -> io::Result<(Contents<RealDir>, Arc<Summary>)> {
-        if catalogue.is_none() {
+    ) -> io::Result<(Contents<AnyDir>, Arc<Summary>)> {
+        if catalogue.is_none()
+            && let Some(path) = dir.as_path()
+        {
             // Beside the first items: it dies with them or not at all.
-            *catalogue = Catalogue::open(&dir.as_path().join(catalogue::DIRECTORY));
+            *catalogue = Catalogue::open(&path.join(catalogue::DIRECTORY));
         }
         let contents = Contents::of(dir, item);
         let known = catalogue

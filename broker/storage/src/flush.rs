@@ -4,8 +4,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::thread::{Builder, JoinHandle};
 
 use kuorum_protocol::Offset;
@@ -57,14 +59,15 @@ impl<D: Dir> FlushJob<D> {
 
 /// Something that can be dirty: begins a flush under its lock, runs it without, finishes it under the lock again.
 pub trait Flushable: Send + Sync + 'static {
-    /// One group commit. Called by a thread of the flusher, never twice at once for one handle.
+    /// One group commit. Called by a thread or a task of the flusher, never twice at once for one handle.
     fn flush(&self);
 }
 
 /// A few dedicated threads that run group commits, several at once, because a hundred syncs one after the other take a
-/// hundred times as long (docs/adr/0002-group-commit.md).
+/// hundred times as long (docs/adr/0002-group-commit.md). A simulation lends it tasks instead, which live on its clock.
 pub struct Flusher {
     queue: Arc<Queue>,
+    /// None if they are borrowed.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -116,12 +119,20 @@ struct Queue {
 struct Waiting {
     tickets: VecDeque<Arc<Ticket>>,
     closed: bool,
+    /// The task that waits for the next ticket, if a task does.
+    task: Option<Waker>,
 }
 
 impl Queue {
     fn push(&self, ticket: Arc<Ticket>) {
-        self.waiting.lock().tickets.push_back(ticket);
+        let mut waiting = self.waiting.lock();
+        waiting.tickets.push_back(ticket);
+        let task = waiting.task.take();
+        drop(waiting);
         self.changed.notify_one();
+        if let Some(task) = task {
+            task.wake();
+        }
     }
 
     /// The next ticket; `None` once the queue is closed and empty.
@@ -140,17 +151,81 @@ impl Queue {
 
     fn work(&self) {
         while let Some(ticket) = self.pop() {
-            *ticket.state.lock() = State::Running;
-            ticket.target.flush();
-            let mut state = ticket.state.lock();
-            if *state == State::RunningAndDirty {
-                *state = State::Queued;
-                drop(state);
-                self.push(ticket);
-            } else {
-                *state = State::Idle;
-            }
+            self.flush(ticket);
         }
+    }
+
+    fn flush(&self, ticket: Arc<Ticket>) {
+        *ticket.state.lock() = State::Running;
+        ticket.target.flush();
+        let mut state = ticket.state.lock();
+        if *state == State::RunningAndDirty {
+            *state = State::Queued;
+            drop(state);
+            self.push(ticket);
+        } else {
+            *state = State::Idle;
+        }
+    }
+
+    fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.closed = true;
+        let task = waiting.task.take();
+        drop(waiting);
+        self.changed.notify_all();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+/// What a flusher without threads of its own has to do: one task takes it, and may let time pass before each flush.
+pub struct Flushes {
+    queue: Arc<Queue>,
+}
+
+impl fmt::Debug for Flushes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flushes").finish_non_exhaustive()
+    }
+}
+
+/// A flush that was asked for and has not begun. Dropping it loses it, as the end of a process does.
+pub struct DueFlush {
+    ticket: Arc<Ticket>,
+    queue: Arc<Queue>,
+}
+
+impl fmt::Debug for DueFlush {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DueFlush").finish_non_exhaustive()
+    }
+}
+
+impl Flushes {
+    /// Waits for the next one; `None` once the flusher is shut down and nothing is left.
+    pub async fn next(&mut self) -> Option<DueFlush> {
+        poll_fn(|context| {
+            let mut waiting = self.queue.waiting.lock();
+            if let Some(ticket) = waiting.tickets.pop_front() {
+                let queue = Arc::clone(&self.queue);
+                return Poll::Ready(Some(DueFlush { ticket, queue }));
+            }
+            if waiting.closed {
+                return Poll::Ready(None);
+            }
+            waiting.task = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl DueFlush {
+    /// Runs it. What was submitted until now is covered.
+    pub fn run(self) {
+        self.queue.flush(self.ticket);
     }
 }
 
@@ -171,6 +246,19 @@ impl Flusher {
         Ok(Self { queue, threads })
     }
 
+    /// One without threads: whoever calls takes what is to be done, and does it.
+    pub fn borrowed() -> (Self, Flushes) {
+        let queue = Arc::new(Queue::default());
+        let flushes = Flushes {
+            queue: Arc::clone(&queue),
+        };
+        let flusher = Self {
+            queue,
+            threads: Vec::new(),
+        };
+        (flusher, flushes)
+    }
+
     /// A handle through which `target` is flushed.
     pub fn register(&self, target: Arc<dyn Flushable>) -> FlushHandle {
         let ticket = Ticket {
@@ -186,11 +274,12 @@ impl Flusher {
     /// Runs what is queued, then ends the threads and waits for them.
     pub fn shutdown(mut self) {
         self.end();
+        // Without threads nobody has done it yet.
+        self.queue.work();
     }
 
     fn end(&mut self) {
-        self.queue.waiting.lock().closed = true;
-        self.queue.changed.notify_all();
+        self.queue.close();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a flush thread panicked");

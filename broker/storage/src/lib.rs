@@ -2,6 +2,7 @@
 //! Law: synchronous, no async runtime and no clock. Every byte passes through [`Dir`]; nothing is durable before a flush
 //! that began after it was written; an IO error is final for the log and for the directory it happened in.
 
+pub mod any_dir;
 #[cfg(feature = "chaos")]
 pub mod chaos_dir;
 pub mod checkpoint;
@@ -25,6 +26,7 @@ mod segments;
 pub mod sim_dir;
 mod time_index;
 
+pub use any_dir::{AnyDir, AnyFile, AnyLock};
 #[cfg(feature = "chaos")]
 pub use chaos_dir::ChaosDir as RealDir;
 pub use checkpoint::write_atomically;
@@ -33,7 +35,7 @@ pub use config::{LogConfig, TimestampType};
 pub use dir::RealDir;
 pub use dir::{Dir, DirFile, Entry};
 pub use error::{AppendError, LogError, ReadError, StorageFailure};
-pub use flush::{FlushHandle, FlushJob, Flushable, Flusher};
+pub use flush::{DueFlush, FlushHandle, FlushJob, Flushable, Flusher, Flushes};
 pub use leader_epochs::{EpochEntry, LeaderEpochs};
 pub use log::{AppendInfo, Known, Log, RecoveryPoint, SegmentInfo};
 pub use log_dirs::{DirHealth, FoundLog, LogDirs, LogDirsError, PutAside};

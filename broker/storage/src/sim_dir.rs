@@ -370,6 +370,14 @@ impl SimDir {
         self.disk.lock().failing_writes += 1;
     }
 
+    /// No failure is pending any more.
+    pub fn mend(&self) {
+        let mut disk = self.disk.lock();
+        disk.failing_syncs = 0;
+        disk.failing_writes = 0;
+        disk.full = false;
+    }
+
     /// While full, no file grows.
     pub fn set_full(&self, full: bool) {
         self.disk.lock().full = full;
@@ -378,6 +386,11 @@ impl SimDir {
     /// After this many more changes (writes, syncs, names) every call fails, until `crash` or `kill`.
     pub fn cut_power_after(&self, changes: u64) {
         self.disk.lock().fuse = Some(changes);
+    }
+
+    /// Whether the power has gone since it was ordered to.
+    pub fn is_without_power(&self) -> bool {
+        self.disk.lock().fuse == Some(0)
     }
 
     /// How many syncs there have been, for tests of group commit.

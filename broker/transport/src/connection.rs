@@ -11,6 +11,7 @@ use kuorum_protocol::frame::{self, RequestHeader};
 use kuorum_protocol::message::RequestMessage;
 use kuorum_protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use kuorum_protocol::wire::WireError;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -104,18 +105,28 @@ impl Connection {
             .await
             .map_err(|_| CallError::TimedOut)?
             .map_err(|error| CallError::Connect(Arc::new(error)))?;
+        let (from, to) = stream.into_split();
+        Ok(Self::over(from, to, client_id))
+    }
+
+    /// A connection over a socket that is open already, given as its two directions, which are used at the same time.
+    pub fn over<R, W>(from: R, to: W, client_id: Option<&str>) -> Self
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
         let (outgoing, queue) = mpsc::channel(WRITE_QUEUE);
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let stop = CancellationToken::new();
-        tokio::spawn(carry(stream, queue, Arc::clone(&waiting), stop.clone()));
-        Ok(Self {
+        tokio::spawn(carry(from, to, queue, Arc::clone(&waiting), stop.clone()));
+        Self {
             shared: Arc::new(Shared {
                 client_id: client_id.map(str::to_owned),
                 outgoing,
                 waiting,
                 stop,
             }),
-        })
+        }
     }
 
     /// Whether no further call can succeed.
@@ -263,12 +274,12 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 
 /// Carries frames both ways until the socket breaks or the connection is dropped.
 async fn carry(
-    stream: tcp::TcpStream,
+    from: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin,
     queue: mpsc::Receiver<Bytes>,
     waiting: Arc<Mutex<Waiting>>,
     stop: CancellationToken,
 ) {
-    let (from, to) = stream.into_split();
     let why = tokio::select! {
         () = stop.cancelled() => "closed on this side".to_owned(),
         why = write_frames(to, queue) => why,
@@ -280,10 +291,7 @@ async fn carry(
     waiting.callers.clear();
 }
 
-async fn write_frames(
-    mut to: impl tokio::io::AsyncWrite + Unpin,
-    mut queue: mpsc::Receiver<Bytes>,
-) -> String {
+async fn write_frames(mut to: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Bytes>) -> String {
     let mut batch = Vec::new();
     while queue.recv_many(&mut batch, WRITE_QUEUE).await > 0 {
         if let Err(error) = write_all(&mut to, batch.drain(..)).await {
@@ -293,10 +301,7 @@ async fn write_frames(
     "closed on this side".to_owned()
 }
 
-async fn read_frames(
-    mut from: impl tokio::io::AsyncRead + Unpin,
-    waiting: &Mutex<Waiting>,
-) -> String {
+async fn read_frames(mut from: impl AsyncRead + Unpin, waiting: &Mutex<Waiting>) -> String {
     let mut reader = FrameReader::new(LEAST_RESPONSE, MAX_RESPONSE);
     loop {
         match reader.next(&mut from).await {

@@ -15,4 +15,5 @@ pub use clock::Clock;
 pub use connection::{CallError, Connection};
 pub use framed::{FrameError, FrameReader};
 pub use server::{Outcome, Peer, Response, Server, ServerConfig, Service};
+pub use tcp::{Accepting, Dialing, Network, SystemNetwork};
 pub use tokio::time::Instant;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::framed::{FrameError, FrameReader, write_all};
 use crate::quiet::Quiet;
-use crate::tcp::{TcpListener, TcpStream};
+use crate::tcp::{Accepting, TcpListener};
 
 /// The shortest request: api key, version and correlation id.
 const LEAST_REQUEST: usize = 8;
@@ -141,8 +142,8 @@ impl ServerConfig {
 
 /// A listening socket and the service behind it.
 #[derive(Debug)]
-pub struct Server<S> {
-    socket: TcpListener,
+pub struct Server<S, L = TcpListener> {
+    socket: L,
     shared: Arc<Shared<S>>,
 }
 
@@ -153,9 +154,9 @@ struct Shared<S> {
     quiet: Quiet,
 }
 
-impl<S: Service> Server<S> {
+impl<S: Service, L: Accepting> Server<S, L> {
     /// Serves `socket`, which the caller has bound: a port in use is for the caller to explain.
-    pub fn new(socket: TcpListener, config: ServerConfig, service: S) -> Self {
+    pub fn new(socket: L, config: ServerConfig, service: S) -> Self {
         Self {
             socket,
             shared: Arc::new(Shared {
@@ -220,22 +221,21 @@ impl<S: Service> Server<S> {
 }
 
 /// A place first, then the connection that takes it.
-async fn accept(
-    socket: &TcpListener,
+async fn accept<L: Accepting>(
+    socket: &L,
     limit: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+) -> io::Result<(L::Stream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
     let permit = Arc::clone(limit)
         .acquire_owned()
         .await
         .expect("the semaphore is never closed");
     let (stream, address) = socket.accept().await?;
-    stream.set_nodelay(true)?;
     Ok((stream, address, permit))
 }
 
 async fn serve<S: Service>(
     shared: &Shared<S>,
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     address: SocketAddr,
     shutdown: &CancellationToken,
 ) {
@@ -295,18 +295,19 @@ enum Event {
 
 async fn converse<S: Service>(
     shared: &Shared<S>,
-    mut stream: TcpStream,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     session: &mut S::Session,
     shutdown: &CancellationToken,
 ) -> End {
     let config = &shared.config;
-    let (mut from, mut to) = stream.split();
+    // Nothing is read while something is written, so the socket need not be split.
+    let stream = &mut stream;
     let mut reader = FrameReader::new(LEAST_REQUEST, config.max_request_bytes);
     let mut answers: VecDeque<Slot> = VecDeque::new();
     loop {
         // Phase one: nothing is being handled. Read the next frame while answers at the front become ready.
         let frame = loop {
-            if let Err(end) = send_ready(&mut answers, &mut to, config.max_idle).await {
+            if let Err(end) = send_ready(&mut answers, stream, config.max_idle).await {
                 return end;
             }
             if shutdown.is_cancelled() && answers.is_empty() {
@@ -319,7 +320,7 @@ async fn converse<S: Service>(
                 biased;
                 outcome = front(&mut answers) => Event::FrontDone(outcome),
                 () = shutdown.cancelled(), if may_read => Event::Shutdown,
-                read = reader.next(&mut from), if may_read => Event::Frame(read),
+                read = reader.next(stream), if may_read => Event::Frame(read),
                 () = tokio::time::sleep_until(idle_at), if is_idle => Event::Idle,
             };
             match event {
@@ -354,7 +355,7 @@ async fn converse<S: Service>(
                         Ok(None) => {}
                         Err(end) => return end,
                     }
-                    if let Err(end) = send_ready(&mut answers, &mut to, config.max_idle).await {
+                    if let Err(end) = send_ready(&mut answers, stream, config.max_idle).await {
                         return end;
                     }
                 }
@@ -368,7 +369,7 @@ async fn converse<S: Service>(
                         Ok(None) => {}
                         Err(end) => {
                             // What was answered before the offence is still owed.
-                            flush_before_close(&mut answers, &mut to, config.max_idle).await;
+                            flush_before_close(&mut answers, stream, config.max_idle).await;
                             return end;
                         }
                     }
@@ -400,7 +401,7 @@ fn settle(outcome: Outcome) -> Result<Option<Slot>, End> {
 /// Sends every answer whose turn has come. Answers that are ready together leave together.
 async fn send_ready(
     answers: &mut VecDeque<Slot>,
-    to: &mut (impl tokio::io::AsyncWrite + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
     max_stall: Duration,
 ) -> Result<(), End> {
     while let Some(Slot::Ready(_)) = answers.front() {
@@ -422,7 +423,7 @@ async fn send_ready(
 /// Gives outstanding answers the time a connection may be idle, at most, before the connection closes over an offence.
 async fn flush_before_close(
     answers: &mut VecDeque<Slot>,
-    to: &mut (impl tokio::io::AsyncWrite + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
     max_idle: Duration,
 ) {
     let until = Instant::now() + max_idle;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kuorum_protocol::Timestamp;
 use kuorum_protocol::record::{BatchBuilder, HEADER_SIZE, Header};
-use kuorum_transport::{Clock, Instant};
+use kuorum_transport::{Clock, Dialing, Instant, SystemNetwork};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -170,6 +170,24 @@ impl Producer {
         config: ProducerConfig,
         partitioner: Box<dyn Partitioner>,
     ) -> Result<Self, ConfigError> {
+        Self::over(
+            Arc::new(SystemNetwork),
+            Clock::system(),
+            config,
+            partitioner,
+        )
+    }
+
+    /// The same over another network than the machine's, by another clock.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over(
+        network: Arc<dyn Dialing>,
+        clock: Clock,
+        config: ProducerConfig,
+        partitioner: Box<dyn Partitioner>,
+    ) -> Result<Self, ConfigError> {
         let idempotence = config.validate()?;
         if let Some(reason) = idempotence.ruled_out_by {
             tracing::warn!(
@@ -177,7 +195,6 @@ impl Producer {
                 "the producer is not idempotent: retries may repeat or reorder"
             );
         }
-        let clock = Clock::system();
         let own = &config.own;
         let core = Core::new(Settings {
             idempotent: idempotence.enabled,
@@ -194,7 +211,7 @@ impl Producer {
         let memory = own.buffer_memory.min(Semaphore::MAX_PERMITS);
         let shared = Arc::new(Shared {
             idempotent: idempotence.enabled,
-            cluster: Cluster::new(config.client.clone(), true, clock.clone()),
+            cluster: Cluster::over(network, config.client.clone(), true, clock.clone()),
             clock,
             partitioner,
             state: Mutex::new(State {

@@ -1,6 +1,7 @@
 //! What both the disk and its twin must do: one suite, run by each; and what only the twin can show.
 
 use super::*;
+use crate::any_dir::AnyDir;
 use crate::checkpoint::write_atomically;
 use crate::sim_dir::SimDir;
 
@@ -99,6 +100,9 @@ fn conformance<D: Dir>(root: &D) {
 fn the_disk_conforms() {
     let temporary = tempfile::tempdir().unwrap();
     conformance(&RealDir::new(temporary.path()));
+    let temporary = tempfile::tempdir().unwrap();
+    conformance(&AnyDir::new(RealDir::new(temporary.path())));
+    conformance(&AnyDir::new(SimDir::new(1)));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Context;
 
 use super::*;
 
@@ -71,4 +72,51 @@ fn different_handles_are_flushed_at_the_same_time() {
         flusher.register(Arc::clone(&target)).submit();
     }
     flusher.shutdown();
+}
+
+/// The flush that is taken now, if one is due.
+fn taken(flushes: &mut Flushes) -> Option<DueFlush> {
+    let next = std::pin::pin!(flushes.next());
+    match next.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(due) => due,
+        Poll::Pending => None,
+    }
+}
+
+/// Without threads a flush happens when it is taken and run, and covers what was submitted until then.
+#[test]
+fn borrowed_hands_flush_when_they_are_lent() {
+    let (flusher, mut flushes) = Flusher::borrowed();
+    let target = Arc::new(Target::default());
+    let handle = flusher.register(Arc::clone(&target) as Arc<dyn Flushable>);
+    let add = |count: usize| {
+        for _ in 0..count {
+            target.added.fetch_add(1, Ordering::SeqCst);
+            handle.submit();
+        }
+    };
+    let covered = || target.covered.load(Ordering::SeqCst);
+    assert!(taken(&mut flushes).is_none(), "nothing is dirty");
+    add(2);
+    let due = taken(&mut flushes).expect("it is dirty");
+    add(1);
+    assert_eq!(covered(), 0, "nothing happens by itself");
+    due.run();
+    assert_eq!(covered(), 3);
+    assert!(taken(&mut flushes).is_none(), "one flush covered all");
+    add(1);
+    drop(taken(&mut flushes));
+    assert_eq!(covered(), 3, "given up");
+
+    let other = Arc::new(Target::default());
+    let handle = flusher.register(Arc::clone(&other) as Arc<dyn Flushable>);
+    other.added.store(1, Ordering::SeqCst);
+    handle.submit();
+    flusher.shutdown();
+    assert_eq!(
+        other.covered.load(Ordering::SeqCst),
+        1,
+        "done on the way out"
+    );
+    assert!(taken(&mut flushes).is_none());
 }
