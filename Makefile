@@ -68,7 +68,7 @@ sim: build shells-build ## seeded simulation of replication and elections: SEEDS
 	$(BIN_DIR)/sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 	$(if $(SEED),,$(BIN_DIR)/sim-shells --seeds $$(( ($(SEEDS) + 9) / 10 )))
 
-sim-shells: shells-build ## the controllers' shells, openraft included, on a simulated network and disks: SEEDS=n, or SEED=s to run one again
+sim-shells: shells-build ## controllers with openraft, brokers and clients on a simulated network and disks: SEEDS=n, or SEED=s to run one again
 	$(BIN_DIR)/sim-shells $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 # By itself: it needs what tokio has for tests, which must not get into the programs.

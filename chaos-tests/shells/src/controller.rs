@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::network::{PORT, Roads, Socket};
-use crate::plan::{CONTROLLERS, controller_host};
+use crate::plan::{CONTROLLERS, Machine, controller_host};
 use crate::world::Cluster;
 
 /// Names the cluster in every request.
@@ -48,7 +48,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, id: ControllerId) -> turmoil::Res
         Ok(()) => failure.reported().await,
         Err(error) => format!("cannot start: {error}"),
     };
-    cluster.ended(id, why);
+    cluster.ended(Machine::Controller(id), why);
     pending().await
 }
 
@@ -57,7 +57,7 @@ async fn start(
     id: ControllerId,
     failure: &Failure,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let disk = cluster.disk(id).clone();
+    let disk = cluster.disk(Machine::Controller(id)).clone();
     if disk.create()? {
         disk.sync_parent()?;
     }
@@ -93,7 +93,7 @@ async fn start(
     // Nobody passes on admin requests here: what they ask for, brokers may ask for as well.
     let router = rpc::router(rpc, Router::new());
     tokio::spawn(http::serve(
-        Socket::bind().await?,
+        Socket::bind(PORT).await?,
         CONNECTIONS,
         router,
         clock.clone(),

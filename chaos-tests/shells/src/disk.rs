@@ -11,9 +11,11 @@ pub enum Lie {
     LogIsSynced,
     /// The vote: as if it were given before it is flushed.
     VoteIsSynced,
+    /// Records on brokers: as if they were acknowledged before they are flushed.
+    RecordsAreSynced,
 }
 
-/// A controller's disk.
+/// The disk of a controller or of a broker.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
     inner: SimDir,
@@ -44,7 +46,7 @@ impl Disk {
     fn file(&self, name: &str, inner: <SimDir as Dir>::File) -> DiskFile {
         let deaf = match self.lie {
             None => false,
-            Some(Lie::LogIsSynced) => name.ends_with(".log"),
+            Some(Lie::LogIsSynced | Lie::RecordsAreSynced) => name.ends_with(".log"),
             Some(Lie::VoteIsSynced) => name.starts_with("vote"),
         };
         DiskFile { inner, deaf }

@@ -51,6 +51,12 @@ pub struct Tally {
     pub cuts: u64,
     /// Images taken from a snapshot, by a controller or a follower.
     pub snapshots: u64,
+    /// Records that were acknowledged to a producer.
+    pub records: u64,
+    /// Records of which nobody knows.
+    pub lost_sight_of: u64,
+    /// Leader epochs that began.
+    pub elections: u64,
 }
 
 impl Tally {
@@ -63,6 +69,9 @@ impl Tally {
         self.crashes += other.crashes;
         self.cuts += other.cuts;
         self.snapshots += other.snapshots;
+        self.records += other.records;
+        self.lost_sight_of += other.lost_sight_of;
+        self.elections += other.elections;
     }
 }
 
@@ -78,7 +87,15 @@ impl fmt::Display for Tally {
             self.crashes,
             self.cuts,
             self.snapshots
-        )
+        )?;
+        if self.elections > 0 {
+            write!(
+                f,
+                ", {} records acknowledged, {} unknown, {} leader epochs",
+                self.records, self.lost_sight_of, self.elections
+            )?;
+        }
+        Ok(())
     }
 }
 

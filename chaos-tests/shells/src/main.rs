@@ -1,4 +1,4 @@
-//! `make sim-shells`: runs seeds of the controllers under turmoil until all are done, and says how to see a failure again.
+//! `make sim-shells`: runs seeds of the shells under turmoil until all are done, and says how to see a failure again.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use clap::Parser;
-use kuorum_shell_tests::{Options, Outcome, Tally, run};
+use kuorum_shell_tests::{Kind, Options, Outcome, Tally, run};
 use tracing_subscriber::EnvFilter;
 
-/// Seeded fuzzing of the controllers' shells, openraft included, on simulated disks and a simulated network.
+/// Seeded fuzzing of the shells on simulated disks and a simulated network: each seed once with the controllers alone, openraft included,
+/// and once with brokers and their clients.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// How many seeds to run.
@@ -24,44 +25,68 @@ struct Arguments {
     /// Seeds at once; as many as there are processors if left out.
     #[arg(long)]
     threads: Option<usize>,
+    /// Only one of the two worlds.
+    #[arg(long)]
+    only: Option<World>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum World {
+    Controllers,
+    Brokers,
+}
+
+impl Arguments {
+    fn kinds(&self) -> Vec<Kind> {
+        match self.only {
+            None => vec![Kind::Controllers, Kind::Brokers],
+            Some(World::Controllers) => vec![Kind::Controllers],
+            Some(World::Brokers) => vec![Kind::Brokers],
+        }
+    }
+}
+
+fn options(kind: Kind) -> Options {
+    Options {
+        kind,
+        ..Options::default()
+    }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.seed {
-        Some(seed) => again(seed),
+        Some(seed) => again(seed, &arguments.kinds()),
         None => search(&arguments),
     }
 }
 
 #[allow(clippy::print_stdout)]
-fn again(seed: u64) -> ExitCode {
+fn again(seed: u64, kinds: &[Kind]) -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::from_default_env())
         .without_time()
         .init();
-    let outcome = run(seed, Options::default());
-    for event in &outcome.events {
-        println!("{event}");
-    }
-    println!("seed {seed}: {}", outcome.plan);
-    println!("{}", outcome.tally);
-    match &outcome.violation {
-        None => {
-            println!("seed {seed}: nothing found");
-            ExitCode::SUCCESS
+    for kind in kinds {
+        let outcome = run(seed, options(*kind));
+        for event in &outcome.events {
+            println!("{event}");
         }
-        Some(_) => {
+        println!("{kind:?}, seed {seed}: {}", outcome.plan);
+        println!("{}", outcome.tally);
+        if outcome.violation.is_some() {
             tell(&outcome);
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
+        println!("{kind:?}, seed {seed}: nothing found");
     }
+    ExitCode::SUCCESS
 }
 
 #[allow(clippy::print_stdout)]
 fn tell(outcome: &Outcome) {
     if let Some(violation) = &outcome.violation {
-        println!("seed {}: {violation}", outcome.seed);
+        println!("{:?}, seed {}: {violation}", outcome.kind, outcome.seed);
         println!("run it again with: make sim-shells SEED={}", outcome.seed);
     }
 }
@@ -74,7 +99,8 @@ fn search(arguments: &Arguments) -> ExitCode {
         .unwrap_or(1);
     let end = arguments.from + arguments.seeds;
     let next = AtomicU64::new(arguments.from);
-    let total = Mutex::new((Tally::default(), Vec::new()));
+    let kinds = arguments.kinds();
+    let total = Mutex::new((vec![Tally::default(); kinds.len()], Vec::new()));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -83,21 +109,25 @@ fn search(arguments: &Arguments) -> ExitCode {
                     if seed >= end {
                         return;
                     }
-                    let outcome = run(seed, Options::default());
-                    if let Ok(mut total) = total.lock() {
-                        total.0.add(&outcome.tally);
-                        if outcome.violation.is_some() {
-                            total.1.push(outcome);
+                    for (place, kind) in kinds.iter().enumerate() {
+                        let outcome = run(seed, options(*kind));
+                        if let Ok(mut total) = total.lock() {
+                            total.0[place].add(&outcome.tally);
+                            if outcome.violation.is_some() {
+                                total.1.push(outcome);
+                            }
                         }
                     }
                 }
             });
         }
     });
-    let Ok((tally, failed)) = total.into_inner() else {
+    let Ok((tallies, failed)) = total.into_inner() else {
         return ExitCode::FAILURE;
     };
-    println!("shells, seeds {}..{end}: {tally}", arguments.from);
+    for (kind, tally) in kinds.iter().zip(&tallies) {
+        println!("{kind:?}, seeds {}..{end}: {tally}", arguments.from);
+    }
     for outcome in &failed {
         tell(outcome);
     }
@@ -105,7 +135,7 @@ fn search(arguments: &Arguments) -> ExitCode {
         println!("nothing found");
         ExitCode::SUCCESS
     } else {
-        println!("{} of {} seeds failed", failed.len(), arguments.seeds);
+        println!("{} runs of {} seeds failed", failed.len(), arguments.seeds);
         ExitCode::FAILURE
     }
 }

@@ -1,5 +1,5 @@
-//! The other side of the two doors to the network: requests go out, and listeners take them in, over turmoil's TCP.
-//! Law: HTTP as in production, byte for byte; only the socket below it is another.
+//! The other side of the doors to the network: requests go out, and listeners take them in, over turmoil's TCP.
+//! Law: HTTP and Kafka's protocol as in production, byte for byte; only the socket below them is another.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, Request, Response, Uri, header};
 use bytes::Bytes;
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use kuorum_controller::http::Accepting;
+use kuorum_broker::cluster::carrier;
 use kuorum_controller::quorum::{Carrier, CarryError, Cause};
+use kuorum_transport::tcp::Dialed;
+use kuorum_transport::{Accepting, CallError, Connection, Dialing, Instant, Network};
 use parking_lot::Mutex;
+use tokio::time::timeout_at;
 use turmoil::net::{TcpListener, TcpStream};
 
 /// Where every controller listens.
@@ -25,12 +28,12 @@ pub(crate) const PORT: u16 = 9093;
 /// As in production.
 const CONNECT: Duration = Duration::from_millis(200);
 
-pub(crate) type Connection = SendRequest<Full<Bytes>>;
+pub(crate) type Requests = SendRequest<Full<Bytes>>;
 
-/// Carries requests over turmoil, and keeps connections for the next one, as the client of production does.
+/// Carries requests over turmoil, and keeps connections for the next one, as the clients of production do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roads {
-    idle: Arc<Mutex<BTreeMap<String, Vec<Connection>>>>,
+    idle: Arc<Mutex<BTreeMap<String, Vec<Requests>>>>,
 }
 
 impl Carrier for Roads {
@@ -50,25 +53,69 @@ impl Carrier for Roads {
     }
 }
 
+impl carrier::Carrier for Roads {
+    fn carry(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> BoxFuture<'static, Result<Response<carrier::Body>, carrier::Cause>> {
+        let roads = self.clone();
+        async move { roads.stream(request).await }.boxed()
+    }
+}
+
 impl Roads {
     async fn exchange(&self, request: Request<Vec<u8>>) -> Result<Response<Bytes>, Cause> {
         let (address, request) = addressed(request)?;
-        let mut connection = match self.idle_one(&address).await {
-            Some(connection) => connection,
-            None => connect(&address).await?,
-        };
-        let (head, body) = connection.send_request(request).await?.into_parts();
+        let mut requests = self.way_to(&address).await?;
+        let (head, body) = requests.send_request(request).await?.into_parts();
         let body = body.collect().await?.to_bytes();
-        let mut idle = self.idle.lock();
-        idle.entry(address).or_default().push(connection);
+        self.keep(address, requests);
         Ok(Response::from_parts(head, body))
     }
 
-    async fn idle_one(&self, address: &str) -> Option<Connection> {
+    /// An answer whose body comes as it comes. Its connection is kept for the next request once it has ended.
+    async fn stream(&self, request: Request<Vec<u8>>) -> Result<Response<carrier::Body>, Cause> {
+        let (address, request) = addressed(request)?;
+        let mut requests = self.way_to(&address).await?;
+        let (head, body) = requests.send_request(request).await?.into_parts();
+        let rest = Some((self.clone(), address, requests, body));
+        let body = stream::unfold(rest, async |rest| {
+            let (roads, address, requests, mut body) = rest?;
+            loop {
+                match body.frame().await {
+                    Some(Ok(frame)) => {
+                        if let Ok(bytes) = frame.into_data() {
+                            return Some((Ok(bytes), Some((roads, address, requests, body))));
+                        }
+                    }
+                    Some(Err(error)) => return Some((Err(error.into()), None)),
+                    None => {
+                        roads.keep(address, requests);
+                        return None;
+                    }
+                }
+            }
+        });
+        Ok(Response::from_parts(head, body.boxed()))
+    }
+
+    fn keep(&self, address: String, requests: Requests) {
+        let mut idle = self.idle.lock();
+        idle.entry(address).or_default().push(requests);
+    }
+
+    async fn way_to(&self, address: &str) -> Result<Requests, Cause> {
+        match self.idle_one(address).await {
+            Some(requests) => Ok(requests),
+            None => speak_http(address).await,
+        }
+    }
+
+    async fn idle_one(&self, address: &str) -> Option<Requests> {
         loop {
-            let mut connection = self.idle.lock().get_mut(address)?.pop()?;
-            if connection.ready().await.is_ok() {
-                return Some(connection);
+            let mut requests = self.idle.lock().get_mut(address)?.pop()?;
+            if requests.ready().await.is_ok() {
+                return Some(requests);
             }
         }
     }
@@ -77,11 +124,38 @@ impl Roads {
     pub(crate) async fn open(
         &self,
         request: Request<Vec<u8>>,
-    ) -> Result<(Response<Incoming>, Connection), Cause> {
+    ) -> Result<(Response<Incoming>, Requests), Cause> {
         let (address, request) = addressed(request)?;
-        let mut connection = connect(&address).await?;
-        let answer = connection.send_request(request).await?;
-        Ok((answer, connection))
+        let mut requests = speak_http(&address).await?;
+        let answer = requests.send_request(request).await?;
+        Ok((answer, requests))
+    }
+}
+
+impl Dialing for Roads {
+    fn dial<'a>(
+        &'a self,
+        address: &'a str,
+        client_id: Option<&'a str>,
+        deadline: Instant,
+    ) -> Dialed<'a> {
+        Box::pin(async move {
+            let stream = timeout_at(deadline, connect(address))
+                .await
+                .map_err(|_| CallError::TimedOut)?
+                .map_err(|error| CallError::Connect(Arc::new(error)))?;
+            let (from, to) = stream.into_split();
+            Ok(Connection::over(from, to, client_id))
+        })
+    }
+}
+
+impl Network for Roads {
+    type Listener = Socket;
+
+    async fn listen(&self, address: &str) -> io::Result<Socket> {
+        let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+        Socket::bind(address.port()).await
     }
 }
 
@@ -107,15 +181,8 @@ fn addressed(request: Request<Vec<u8>>) -> Result<(String, Request<Full<Bytes>>)
     ))
 }
 
-async fn connect(address: &str) -> Result<Connection, Cause> {
-    let stream = match tokio::time::timeout(CONNECT, TcpStream::connect(address)).await? {
-        Ok(stream) => stream,
-        Err(error) => {
-            // turmoil refuses at once where a packet that is lost says nothing, and keeps the port for good.
-            tokio::time::sleep(CONNECT).await;
-            return Err(error.into());
-        }
-    };
+async fn speak_http(address: &str) -> Result<Requests, Cause> {
+    let stream = connect(address).await?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
     // Ends with the sender, or with the other side.
     tokio::spawn(connection);
@@ -123,12 +190,23 @@ async fn connect(address: &str) -> Result<Connection, Cause> {
     Ok(sender)
 }
 
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    match tokio::time::timeout(CONNECT, TcpStream::connect(address)).await? {
+        Ok(stream) => Ok(stream),
+        Err(error) => {
+            // turmoil refuses at once where a packet that is lost says nothing, and keeps the port for good.
+            tokio::time::sleep(CONNECT).await;
+            Err(error)
+        }
+    }
+}
+
 /// A listener of the simulated network.
 pub(crate) struct Socket(TcpListener);
 
 impl Socket {
-    pub(crate) async fn bind() -> io::Result<Self> {
-        Ok(Self(TcpListener::bind(("0.0.0.0", PORT)).await?))
+    pub(crate) async fn bind(port: u16) -> io::Result<Self> {
+        Ok(Self(TcpListener::bind(("0.0.0.0", port)).await?))
     }
 }
 

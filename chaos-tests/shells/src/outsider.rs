@@ -1,4 +1,4 @@
-//! A broker as the controllers see one: it registers, sends heartbeats, keeps a session open, follows the log, and passes on
+//! A broker that only the controllers know, and that holds nothing: it registers, sends heartbeats, keeps a session open, follows the log, and passes on
 //! what its clients ask for.
 //! Law: it believes nothing it was not told. An attempt without an answer may have come to pass, so it asks again until
 //! somebody knows.
@@ -49,7 +49,7 @@ enum Failed {
     Refused(RpcError),
 }
 
-struct Broker {
+struct Outsider {
     cluster: Arc<Cluster>,
     id: i32,
     roads: Roads,
@@ -66,7 +66,7 @@ struct Broker {
 /// Runs for ever.
 pub(crate) async fn run(cluster: Arc<Cluster>, id: i32) -> turmoil::Result {
     let incarnation = u128::from(cluster.number(200 + id as u64));
-    let broker = Arc::new(Broker {
+    let broker = Arc::new(Outsider {
         incarnation: IncarnationId(Uuid::from_u128(incarnation)),
         clock: Clock::seeded(cluster.number(100 + id as u64)),
         cluster,
@@ -83,7 +83,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, id: i32) -> turmoil::Result {
     Ok(())
 }
 
-impl Broker {
+impl Outsider {
     async fn pause(&self, most_millis: u64) {
         let millis = 5 + self.clock.random_below(most_millis);
         self.clock.sleep(Duration::from_millis(millis)).await;
@@ -285,7 +285,7 @@ impl Broker {
                 number += 1;
                 if self.create(number, 1, None).await {
                     probed = orders.probe;
-                    self.cluster.probed(self.id, probed);
+                    self.cluster.probed(broker_host(self.id), probed);
                 }
             } else if orders.busy {
                 if self.clock.random_below(4) == 0 {

@@ -1,12 +1,13 @@
-//! One run: the cluster comes up, is hurt while brokers ask it for things, heals and must come together, loses its power
+//! One run: the cluster comes up, is hurt while it is asked for things, heals and must come together, loses its power
 //! everywhere, and is compared.
 //! Law: nothing waits without end. Whatever should happen and does not within its time is a violation of liveness.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use kuorum_controller::quorum::ControllerId;
 use kuorum_metadata::MetadataImage;
 use parking_lot::Mutex;
@@ -14,11 +15,16 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use turmoil::Sim;
 
-use crate::broker;
 use crate::controller::{self, Running};
 use crate::disk::{Disk, Lie};
 use crate::history::{History, Tally};
-use crate::plan::{BROKERS, CONTROLLERS, Fault, Plan, broker_host, controller_host};
+use crate::ledger::Ledger;
+use crate::plan::{
+    BROKERS, CLIENTS, CONTROLLERS, Fault, Kind, Machine, Plan, broker_host, client_host,
+    controller_host,
+};
+use crate::replicas::Brokers;
+use crate::{broker, client, outsider, replicas};
 
 /// The world goes on in steps of this length.
 const TICK: Duration = Duration::from_millis(2);
@@ -28,10 +34,14 @@ const COMES_UP: Duration = Duration::from_secs(30);
 const COMES_TOGETHER: Duration = Duration::from_secs(40);
 /// The turn of messages when all is well.
 const CALM: Duration = Duration::from_millis(10);
+/// How many steps lie between two looks at whether all agree.
+const LOOK: u32 = 10;
 
 /// How a run differs from the usual.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
+    /// What is built.
+    pub kind: Kind,
     /// What the disks say is durable and is not.
     pub lie: Option<Lie>,
 }
@@ -39,6 +49,7 @@ pub struct Options {
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    pub kind: Kind,
     pub seed: u64,
     /// What the seed decided, for people.
     pub plan: String,
@@ -49,12 +60,12 @@ pub struct Outcome {
     pub events: Vec<String>,
 }
 
-/// What the brokers are to do.
+/// What outsiders and clients are to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Orders {
     /// Ask for things.
     pub(crate) busy: bool,
-    /// Raised when every broker is to create one more topic, however long it takes.
+    /// Raised when each of them is to have its way once more, however long it takes.
     pub(crate) probe: u64,
 }
 
@@ -62,7 +73,8 @@ pub(crate) struct Orders {
 pub(crate) struct Cluster {
     pub(crate) plan: Plan,
     pub(crate) history: Mutex<History>,
-    disks: BTreeMap<ControllerId, Disk>,
+    pub(crate) ledger: Mutex<Ledger>,
+    disks: BTreeMap<Machine, Disk>,
     inner: Mutex<Inner>,
 }
 
@@ -70,28 +82,45 @@ pub(crate) struct Cluster {
 struct Inner {
     orders: Orders,
     running: BTreeMap<ControllerId, Running>,
-    ended: Vec<(ControllerId, String)>,
-    probed: BTreeMap<i32, u64>,
+    brokers: BTreeMap<i32, broker::Running>,
+    /// Who has ended itself, and why.
+    ended: Vec<(Machine, String)>,
+    /// Who has gone down as it was told.
+    left: Vec<Machine>,
+    /// By host.
+    probed: BTreeMap<String, u64>,
     followed: BTreeMap<i32, (i64, MetadataImage)>,
     numbers: u64,
 }
 
 impl Cluster {
-    fn new(plan: Plan, lie: Option<Lie>) -> Self {
-        let disks = CONTROLLERS
-            .iter()
-            .map(|id| (*id, Disk::new(plan.seed.wrapping_mul(31) + id, lie)))
-            .collect();
-        Self {
+    fn new(plan: Plan, lie: Option<Lie>) -> Result<Self, String> {
+        let seed = plan.seed.wrapping_mul(31);
+        let of_controllers = lie.filter(|lie| *lie != Lie::RecordsAreSynced);
+        let of_brokers = lie.filter(|lie| *lie == Lie::RecordsAreSynced);
+        let mut disks = BTreeMap::new();
+        for id in CONTROLLERS {
+            let disk = Disk::new(seed.wrapping_add(id), of_controllers);
+            disks.insert(Machine::Controller(id), disk);
+        }
+        if plan.kind == Kind::Brokers {
+            for id in BROKERS {
+                let disk = Disk::new(seed.wrapping_add(10 + id as u64), of_brokers);
+                broker::format(&disk, id).map_err(|error| error.to_string())?;
+                disks.insert(Machine::Broker(id), disk);
+            }
+        }
+        Ok(Self {
             plan,
             history: Mutex::default(),
+            ledger: Mutex::default(),
             disks,
             inner: Mutex::default(),
-        }
+        })
     }
 
-    pub(crate) fn disk(&self, id: ControllerId) -> &Disk {
-        &self.disks[&id]
+    pub(crate) fn disk(&self, machine: Machine) -> &Disk {
+        &self.disks[&machine]
     }
 
     /// A seed for a process, another one each time.
@@ -106,16 +135,25 @@ impl Cluster {
         self.inner.lock().running.insert(id, running);
     }
 
-    pub(crate) fn ended(&self, id: ControllerId, why: String) {
-        self.inner.lock().ended.push((id, why));
+    pub(crate) fn broker_started(&self, id: i32, running: broker::Running) {
+        self.inner.lock().brokers.insert(id, running);
+    }
+
+    pub(crate) fn ended(&self, machine: Machine, why: String) {
+        self.inner.lock().ended.push((machine, why));
+    }
+
+    pub(crate) fn left(&self, machine: Machine) {
+        self.inner.lock().left.push(machine);
     }
 
     pub(crate) fn orders(&self) -> Orders {
         self.inner.lock().orders
     }
 
-    pub(crate) fn probed(&self, id: i32, probe: u64) {
-        self.inner.lock().probed.insert(id, probe);
+    /// An asker has had its way.
+    pub(crate) fn probed(&self, host: String, probe: u64) {
+        self.inner.lock().probed.insert(host, probe);
     }
 
     pub(crate) fn followed(&self, id: i32, offset: i64, image: &MetadataImage) {
@@ -131,9 +169,9 @@ impl Cluster {
         if inner.running.len() < CONTROLLERS.len() {
             return Some("not all controllers run".to_owned());
         }
-        for id in BROKERS {
-            if inner.probed.get(&id).copied().unwrap_or_default() < inner.orders.probe {
-                return Some(format!("broker {id} could not create a topic"));
+        for host in self.askers() {
+            if inner.probed.get(&host).copied().unwrap_or_default() < inner.orders.probe {
+                return Some(format!("{host} has not had its way"));
             }
         }
         let ends: Vec<i64> = inner
@@ -151,12 +189,68 @@ impl Cluster {
             return Some(format!("{offices} controllers are in office"));
         }
         for id in BROKERS {
-            let reached = inner.followed.get(&id).map_or(-1, |followed| followed.0);
-            if reached + 1 != ends[0] {
+            let reached = match self.plan.kind {
+                Kind::Controllers => inner.followed.get(&id).map(|followed| followed.0),
+                Kind::Brokers => {
+                    let rooms = inner.brokers.get(&id).and_then(|b| b.rooms.upgrade());
+                    rooms.map(|rooms| rooms.metadata.offset())
+                }
+            };
+            if reached.unwrap_or(-1) + 1 != ends[0] {
                 return Some(format!(
-                    "broker {id} has followed to {reached} of {}",
+                    "broker {id} has followed to {reached:?} of {}",
                     ends[0]
                 ));
+            }
+        }
+        drop(inner);
+        match self.plan.kind {
+            Kind::Controllers => None,
+            Kind::Brokers => self.records_apart(),
+        }
+    }
+
+    /// Who asks for things.
+    fn askers(&self) -> Vec<String> {
+        match self.plan.kind {
+            Kind::Controllers => BROKERS.iter().map(|id| broker_host(*id)).collect(),
+            Kind::Brokers => CLIENTS.iter().map(|id| client_host(*id)).collect(),
+        }
+    }
+
+    /// The rooms of the brokers that run.
+    fn brokers(&self) -> Brokers {
+        let inner = self.inner.lock();
+        let running = inner.brokers.iter();
+        running
+            .filter_map(|(id, running)| Some((*id, running.rooms.upgrade()?)))
+            .collect()
+    }
+
+    /// What is still missing before every replica has every record, and every consumer has read them.
+    fn records_apart(&self) -> Option<String> {
+        let brokers = self.brokers();
+        let image = brokers.values().next()?.metadata.image();
+        let ends = match replicas::ends(&image, &brokers) {
+            Ok(ends) => ends,
+            Err(missing) => return Some(missing),
+        };
+        let ledger = self.ledger.lock();
+        let waiting = ledger.waiting();
+        if waiting > 0 {
+            return Some(format!("{waiting} records have no answer"));
+        }
+        for place in client::places() {
+            let Some(end) = ends.get(&place) else {
+                return Some(format!("there is no {place:?}"));
+            };
+            for host in self.askers() {
+                let position = ledger.position(&host, &place);
+                if position != *end {
+                    return Some(format!(
+                        "{host} has read to {position} of {end} in {place:?}"
+                    ));
+                }
             }
         }
         None
@@ -166,29 +260,65 @@ impl Cluster {
     fn compare(&self) -> Result<(), String> {
         let history = self.history.lock();
         history.check()?;
-        let built = history.image().digest();
+        let image = history.image();
+        let built = image.digest();
+        let rooms = self.brokers();
         let inner = self.inner.lock();
         let controllers = inner.running.iter();
         let controllers = controllers
             .map(|(id, running)| (controller_host(*id), running.quorum.image().digest()));
         let brokers = inner.followed.iter();
         let brokers = brokers.map(|(id, (_, image))| (broker_host(*id), image.digest()));
-        for (who, digest) in controllers.chain(brokers) {
+        let real = rooms.iter();
+        let real = real.map(|(id, rooms)| (broker_host(*id), rooms.metadata.image().digest()));
+        for (who, digest) in controllers.chain(brokers).chain(real) {
             if digest != built {
                 return Err(format!(
                     "same-image: {who} has {digest:016x}, the log builds {built:016x}"
                 ));
             }
         }
+        drop(inner);
+        if self.plan.kind == Kind::Brokers {
+            let logs = replicas::contents(&image, &rooms)?;
+            self.ledger.lock().check(&logs)?;
+        }
         Ok(())
+    }
+
+    fn tally(&self) -> Tally {
+        let history = self.history.lock();
+        let mut tally = history.tally;
+        if self.plan.kind == Kind::Brokers {
+            (tally.records, tally.lost_sight_of) = self.ledger.lock().counts();
+            let image = history.image();
+            let epochs = image
+                .partitions()
+                .map(|(_, _, partition)| partition.leader_epoch.0);
+            tally.elections = epochs.map(|epoch| u64::from(epoch.unsigned_abs())).sum();
+        }
+        tally
     }
 }
 
 /// Runs a seed.
 pub fn run(seed: u64, options: Options) -> Outcome {
-    let (plan, random) = Plan::new(seed);
-    let text = plan.to_string();
-    let cluster = Arc::new(Cluster::new(plan, options.lie));
+    let (plan, random) = Plan::new(options.kind, seed);
+    let mut outcome = Outcome {
+        kind: options.kind,
+        seed,
+        plan: plan.to_string(),
+        violation: None,
+        tally: Tally::default(),
+        events: Vec::new(),
+    };
+    let cluster = match Cluster::new(plan, options.lie) {
+        Ok(cluster) => Arc::new(cluster),
+        Err(error) => {
+            outcome.violation = Some(format!("set-up: {error}"));
+            return outcome;
+        }
+    };
     let mut events = Vec::new();
     let ended = catch_unwind(AssertUnwindSafe(|| {
         World::new(Arc::clone(&cluster), random, &mut events).run()
@@ -201,13 +331,11 @@ pub fn run(seed: u64, options: Options) -> Outcome {
             Some(format!("panic: {}", text.unwrap_or("without words")))
         }
     };
-    let tally = cluster.history.lock().tally;
     Outcome {
-        seed,
-        plan: text,
         violation,
-        tally,
+        tally: cluster.tally(),
         events,
+        ..outcome
     }
 }
 
@@ -224,10 +352,14 @@ struct World<'a> {
     sim: Sim<'a>,
     random: StdRng,
     ill: BTreeMap<(String, String), Ill>,
-    /// When a controller that is down starts again.
-    starts: BTreeMap<ControllerId, Duration>,
+    /// When a machine that is down starts again.
+    starts: BTreeMap<Machine, Duration>,
     /// Whose power goes at some change of the disk, and how long it stays away.
-    fuses: BTreeMap<ControllerId, Duration>,
+    fuses: BTreeMap<Machine, Duration>,
+    /// Which brokers have been told to go down, and how long they stay so.
+    leaving: BTreeMap<Machine, Duration>,
+    /// Which brokers lack a log directory until they are started again.
+    sick: BTreeSet<Machine>,
     events: &'a mut Vec<String>,
 }
 
@@ -255,10 +387,19 @@ impl<'a> World<'a> {
             });
         }
         for id in BROKERS {
-            let cluster = Arc::clone(&cluster);
-            sim.host(broker_host(id), move || {
-                broker::run(Arc::clone(&cluster), id)
+            let (kind, cluster) = (plan.kind, Arc::clone(&cluster));
+            sim.host(broker_host(id), move || match kind {
+                Kind::Controllers => outsider::run(Arc::clone(&cluster), id).boxed_local(),
+                Kind::Brokers => broker::run(Arc::clone(&cluster), id).boxed_local(),
             });
+        }
+        if plan.kind == Kind::Brokers {
+            for id in CLIENTS {
+                let cluster = Arc::clone(&cluster);
+                sim.host(client_host(id), move || {
+                    client::run(Arc::clone(&cluster), id)
+                });
+            }
         }
         Self {
             cluster,
@@ -267,6 +408,8 @@ impl<'a> World<'a> {
             ill: BTreeMap::new(),
             starts: BTreeMap::new(),
             fuses: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            sick: BTreeSet::new(),
             events,
         }
     }
@@ -279,7 +422,7 @@ impl<'a> World<'a> {
         let mut next = self.sim.elapsed();
         while self.sim.elapsed() < end {
             if self.sim.elapsed() >= next {
-                let fault = Fault::next(&mut self.random);
+                let fault = Fault::next(self.cluster.plan.kind, &mut self.random);
                 self.suffer(fault);
                 let most = self.cluster.plan.pause.as_millis() as u64;
                 next += Duration::from_millis(self.random.random_range(20..=most));
@@ -304,15 +447,22 @@ impl<'a> World<'a> {
     }
 
     fn probe(&mut self) {
-        self.note("every broker is to create a topic");
+        self.note("everybody is to have its way once");
         self.cluster.inner.lock().orders.probe += 1;
     }
 
     fn come_together(&mut self, what: &str, limit: Duration) -> Result<(), String> {
         let until = self.sim.elapsed() + limit;
         loop {
-            self.step()?;
-            let Some(missing) = self.cluster.apart() else {
+            for _ in 0..LOOK {
+                self.step()?;
+            }
+            let going = self.leaving.keys().chain(self.starts.keys()).next();
+            let missing = match going {
+                Some(machine) => Some(format!("{} is not up", machine.host())),
+                None => self.cluster.apart(),
+            };
+            let Some(missing) = missing else {
                 self.note("all agree");
                 return Ok(());
             };
@@ -327,49 +477,96 @@ impl<'a> World<'a> {
     fn step(&mut self) -> Result<(), String> {
         self.sim.step().map_err(|error| error.to_string())?;
         let ended = std::mem::take(&mut self.cluster.inner.lock().ended);
-        for (id, why) in ended {
-            match self.fuses.get(&id) {
+        for (machine, why) in ended {
+            match self.fuses.get(&machine) {
                 Some(&down) => {
-                    self.note(&format!("controller {id} has no power: {why}"));
-                    self.crash(id, true, down);
+                    self.note(&format!("{} has no power: {why}", machine.host()));
+                    self.crash(machine, true, down);
                 }
-                None => return Err(format!("runs-on: controller {id} has ended itself: {why}")),
+                None if self.sick.contains(&machine) => {
+                    self.note(&format!("{} is sick: {why}", machine.host()));
+                    self.crash(machine, false, Duration::from_secs(1));
+                }
+                None => {
+                    let host = machine.host();
+                    return Err(format!("runs-on: {host} has ended itself: {why}"));
+                }
+            }
+        }
+        // A broker lives on without its disk, so somebody must see that the machine is gone.
+        let dark: Vec<(Machine, Duration)> = self
+            .fuses
+            .iter()
+            .filter(|(machine, _)| matches!(machine, Machine::Broker(_)))
+            .filter(|(machine, _)| {
+                let disk = self.cluster.disk(**machine);
+                disk.simulated().is_without_power()
+            })
+            .map(|(machine, down)| (*machine, *down))
+            .collect();
+        for (machine, down) in dark {
+            self.note(&format!("{} has no power", machine.host()));
+            self.crash(machine, true, down);
+        }
+        let left = std::mem::take(&mut self.cluster.inner.lock().left);
+        for machine in left {
+            if let Some(down) = self.leaving.get(&machine).copied() {
+                self.note(&format!("{} has left", machine.host()));
+                self.crash(machine, false, down);
             }
         }
         let now = self.sim.elapsed();
         let due = self.starts.iter().find(|(_, at)| **at <= now);
-        if let Some(id) = due.map(|(id, _)| *id) {
-            self.starts.remove(&id);
-            self.note(&format!("controller {id} starts"));
-            self.sim.bounce(controller_host(id));
+        if let Some(machine) = due.map(|(machine, _)| *machine) {
+            self.starts.remove(&machine);
+            self.note(&format!("{} starts", machine.host()));
+            self.sim.bounce(machine.host());
         }
-        match self.cluster.history.lock().violation.take() {
+        let found = self.cluster.history.lock().violation.take();
+        let found = found.or_else(|| self.cluster.ledger.lock().violation.take());
+        match found {
             Some(violation) => Err(violation),
             None => Ok(()),
         }
     }
 
-    fn is_up(&self, id: ControllerId) -> bool {
-        !self.starts.contains_key(&id)
+    fn is_up(&self, machine: Machine) -> bool {
+        !self.starts.contains_key(&machine)
     }
 
     /// Ends a process; `power` says whether what was not synced may be lost.
-    fn crash(&mut self, id: ControllerId, power: bool, down: Duration) {
-        if !self.is_up(id) {
+    fn crash(&mut self, machine: Machine, power: bool, down: Duration) {
+        if !self.is_up(machine) {
             return;
         }
-        self.fuses.remove(&id);
-        let running = self.cluster.inner.lock().running.remove(&id);
-        drop(running);
-        self.sim.crash(controller_host(id));
-        let disk = self.cluster.disk(id).simulated();
+        self.fuses.remove(&machine);
+        self.leaving.remove(&machine);
+        self.sick.remove(&machine);
+        match machine {
+            Machine::Controller(id) => {
+                let running = self.cluster.inner.lock().running.remove(&id);
+                drop(running);
+            }
+            Machine::Broker(id) => {
+                let running = self.cluster.inner.lock().brokers.remove(&id);
+                drop(running);
+            }
+        }
+        self.sim.crash(machine.host());
+        let disk = self.cluster.disk(machine).simulated();
+        disk.mend();
         if power {
             disk.crash();
         } else {
             disk.kill();
         }
         self.cluster.history.lock().tally.crashes += 1;
-        self.starts.insert(id, self.sim.elapsed() + down);
+        self.starts.insert(machine, self.sim.elapsed() + down);
+    }
+
+    /// Every machine whose power may fail.
+    fn machines(&self) -> Vec<Machine> {
+        self.cluster.disks.keys().copied().collect()
     }
 
     fn mend(&mut self, link: &(String, String)) {
@@ -404,29 +601,54 @@ impl<'a> World<'a> {
             Fault::Cut(from, to) => self.fall_ill(from, to, Ill::Cut),
             Fault::CutOneWay(from, to) => self.fall_ill(from, to, Ill::OneWay),
             Fault::Hold(from, to) => self.fall_ill(from, to, Ill::Held),
-            Fault::Isolate(id) => {
-                for other in CONTROLLERS.iter().filter(|other| **other != id) {
-                    self.fall_ill(controller_host(id), controller_host(*other), Ill::Cut);
+            Fault::Isolate(machine) => {
+                let is_kin = |other: &Machine| match machine {
+                    Machine::Controller(_) => matches!(other, Machine::Controller(_)),
+                    Machine::Broker(_) => matches!(other, Machine::Broker(_)),
+                };
+                for other in self.machines() {
+                    if other != machine && is_kin(&other) {
+                        self.fall_ill(machine.host(), other.host(), Ill::Cut);
+                    }
                 }
             }
             Fault::Mend => self.mend_all(),
             Fault::Slow(latency) => self.sim.set_max_message_latency(latency),
-            Fault::PowerCut(id, down) => self.crash(id, true, down),
-            Fault::PowerCutAfter(id, changes, down) => {
-                if self.is_up(id) {
-                    self.cluster.disk(id).simulated().cut_power_after(changes);
-                    self.fuses.insert(id, down);
+            Fault::PowerCut(machine, down) => self.crash(machine, true, down),
+            Fault::PowerCutAfter(machine, changes, down) => {
+                if self.is_up(machine) {
+                    let disk = self.cluster.disk(machine).simulated();
+                    disk.cut_power_after(changes);
+                    self.fuses.insert(machine, down);
                 }
             }
-            Fault::Kill(id, down) => self.crash(id, false, down),
+            Fault::Kill(machine, down) => self.crash(machine, false, down),
+            Fault::Leave(id, down) => {
+                if let Some(running) = self.cluster.inner.lock().brokers.get(&id) {
+                    running.leave.cancel();
+                    self.leaving.insert(Machine::Broker(id), down);
+                }
+            }
+            Fault::BadSync(id) => {
+                let machine = Machine::Broker(id);
+                if self.is_up(machine) {
+                    self.cluster.disk(machine).simulated().fail_next_sync();
+                    self.sick.insert(machine);
+                }
+            }
             Fault::PowerCutEverywhere(down) => {
-                for id in CONTROLLERS {
-                    self.crash(id, true, down);
+                for machine in self.machines() {
+                    self.crash(machine, true, down);
                 }
             }
-            Fault::MoveClock(id, millis) => {
-                if let Some(running) = self.cluster.inner.lock().running.get(&id) {
-                    running.clock.move_wall(millis);
+            Fault::MoveClock(machine, millis) => {
+                let inner = self.cluster.inner.lock();
+                let clock = match machine {
+                    Machine::Controller(id) => inner.running.get(&id).map(|one| &one.clock),
+                    Machine::Broker(id) => inner.brokers.get(&id).map(|one| &one.clock),
+                };
+                if let Some(clock) = clock {
+                    clock.move_wall(millis);
                 }
             }
         }
@@ -443,13 +665,20 @@ impl<'a> World<'a> {
         self.note("everything heals");
         self.mend_all();
         self.sim.set_max_message_latency(CALM);
-        let fuses: Vec<ControllerId> = self.fuses.keys().copied().collect();
-        for id in fuses {
-            self.crash(id, true, Duration::ZERO);
+        let fuses: Vec<Machine> = self.fuses.keys().copied().collect();
+        for machine in fuses {
+            self.crash(machine, true, Duration::ZERO);
+        }
+        let sick: Vec<Machine> = self.sick.iter().copied().collect();
+        for machine in sick {
+            self.crash(machine, false, Duration::ZERO);
         }
         let now = self.sim.elapsed();
-        for start in self.starts.values_mut() {
-            *start = now;
+        for time in self.starts.values_mut() {
+            *time = now;
+        }
+        for down in self.leaving.values_mut() {
+            *down = Duration::ZERO;
         }
     }
 }
