@@ -1,5 +1,6 @@
 //! Tells the controllers in which log directory each new replica lies (KIP-858).
-//! Law: one request in flight; what was not acknowledged is told again, as it then is.
+//! Law: one request in flight; what was not acknowledged is told again, as it then is. A replica that was told of and is gone counts
+//! as lost, so an empty log is told of only when its being there outlasts a power cut.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,11 +14,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::cluster::{ControllerClient, Membership};
+use crate::replica_manager::ReplicaManager;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_millis(500);
-/// Assignments in one request.
-const BATCH_MOST: usize = 2000;
+/// Assignments in one request: so many logs are made to last before the next are told of.
+const BATCH_MOST: usize = 200;
+
+/// A replica, and the directory its log lies in.
+pub type Placement = (TopicId, PartitionIndex, DirectoryId);
 
 /// Placements that the controllers have not been told yet.
 #[derive(Debug, Default)]
@@ -33,7 +38,7 @@ impl Placements {
         self.nudge.notify_one();
     }
 
-    fn take(&self) -> Vec<(TopicId, PartitionIndex, DirectoryId)> {
+    fn take(&self) -> Vec<Placement> {
         let mut waiting = self.waiting.lock();
         let keys: Vec<_> = waiting.keys().take(BATCH_MOST).copied().collect();
         keys.into_iter()
@@ -46,7 +51,7 @@ impl Placements {
     }
 
     /// Back into the queue, unless something newer is known.
-    fn put_back(&self, batch: Vec<(TopicId, PartitionIndex, DirectoryId)>) {
+    fn put_back(&self, batch: Vec<Placement>) {
         let mut waiting = self.waiting.lock();
         for (topic_id, index, directory) in batch {
             waiting.entry((topic_id, index)).or_insert(directory);
@@ -57,6 +62,7 @@ impl Placements {
 /// Tells until `stop` is cancelled.
 pub async fn run(
     placements: Arc<Placements>,
+    replicas: Arc<ReplicaManager>,
     controllers: ControllerClient,
     membership: Arc<Membership>,
     stop: CancellationToken,
@@ -68,6 +74,11 @@ pub async fn run(
                 () = stop.cancelled() => return,
                 () = placements.nudge.notified() => continue,
             }
+        }
+        // Those that cannot be made to last are offline with their directory.
+        let batch = replicas.those_that_last(batch).await;
+        if batch.is_empty() {
+            continue;
         }
         let told = match membership.epoch() {
             None => Err("not registered yet".to_owned()),

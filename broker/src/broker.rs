@@ -522,6 +522,7 @@ fn open_rooms(
         "reporter of placements",
         assign_directories::run(
             placements,
+            Arc::clone(&replicas),
             controllers.clone(),
             Arc::clone(&membership),
             stop.clone(),

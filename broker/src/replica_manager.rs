@@ -27,7 +27,7 @@ pub use hosted::Hosted;
 pub use opening::Opened;
 
 use crate::alter_partition::IsrProposals;
-use crate::assign_directories::Placements;
+use crate::assign_directories::{Placement, Placements};
 use crate::cluster::Membership;
 use crate::event_reporter::EventReports;
 use crate::metrics::Metrics;
@@ -37,6 +37,7 @@ use crate::salvage::Salvage;
 use crate::throttle::Throttle;
 
 use hosted::{FlushTarget, Hands};
+use parallel::in_parallel;
 
 /// How often somebody looks whether a directory has failed on behalf of no partition.
 const LOOK_AT_DIRECTORIES: Duration = Duration::from_secs(1);
@@ -142,6 +143,22 @@ impl ReplicaManager {
             older.notify_one();
         }
         newest
+    }
+
+    /// Those of these replicas whose logs outlast a power cut, which new ones are made to do.
+    pub async fn those_that_last(self: &Arc<Self>, placements: Vec<Placement>) -> Vec<Placement> {
+        let this = Arc::clone(self);
+        let made = tokio::task::spawn_blocking(move || {
+            let lasts = in_parallel(&placements, |(topic_id, index, _)| {
+                let hosted = this.get(*topic_id, *index);
+                hosted.is_some_and(|hosted| hosted.make_it_last())
+            });
+            let both = placements.into_iter().zip(lasts);
+            both.filter_map(|(placement, lasts)| lasts.then_some(placement))
+                .collect()
+        });
+        made.await
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
 
     /// [`Hosted::with`].

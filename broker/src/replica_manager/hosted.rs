@@ -165,6 +165,27 @@ impl Hosted {
         *self.fetcher.lock() = fetcher;
     }
 
+    /// Flushes what is dirty. Blocks.
+    fn flush_now(self: &Arc<Self>) {
+        let _running = self.flushing.lock();
+        let begun = self.state.lock().begin_flush();
+        let Some(job) = begun else {
+            return;
+        };
+        let result = job.run();
+        let now = self.hands.clock.now();
+        self.with(|partition, effects| partition.finish_flush(job, result, now, effects));
+    }
+
+    /// Makes the log's being there outlast a power cut, if it does not yet; whether it does now. Blocks.
+    pub(super) fn make_it_last(self: &Arc<Self>) -> bool {
+        let lasts = || self.state.lock().log().is_named();
+        if !lasts() {
+            self.flush_now();
+        }
+        lasts()
+    }
+
     fn carry_out(self: &Arc<Self>, effects: Effects) {
         let Effects {
             completed,
@@ -267,16 +288,8 @@ pub(super) struct FlushTarget(pub(super) Weak<Hosted>);
 
 impl Flushable for FlushTarget {
     fn flush(&self) {
-        let Some(hosted) = self.0.upgrade() else {
-            return;
-        };
-        let _running = hosted.flushing.lock();
-        let begun = hosted.state.lock().begin_flush();
-        let Some(job) = begun else {
-            return;
-        };
-        let result = job.run();
-        let now = hosted.hands.clock.now();
-        hosted.with(|partition, effects| partition.finish_flush(job, result, now, effects));
+        if let Some(hosted) = self.0.upgrade() {
+            hosted.flush_now();
+        }
     }
 }

@@ -101,6 +101,10 @@ pub struct Log<D: Dir> {
     dirty_files: Vec<Arc<D::File>>,
     names_dirty: bool,
     own_name_dirty: bool,
+    /// A file beside the log that is to be durable no later than the log's own name.
+    beside: Option<Arc<D::File>>,
+    /// The log's own name, and the file beside it, outlast a power cut.
+    named: bool,
     epochs_dirty: bool,
     /// Offset of the newest producer snapshot.
     snapshot_at: Option<Offset>,
@@ -158,6 +162,8 @@ impl<D: Dir> Log<D> {
             // Whether an earlier process got as far as syncing them is not known.
             names_dirty: opened.names_dirty || !known.clean,
             own_name_dirty: opened.is_new || !known.clean,
+            beside: None,
+            named: !opened.is_new && known.clean,
             epochs_dirty: opened.epochs_dirty,
             snapshot_at: opened.snapshot_at,
             unflushed_since: None,
@@ -289,8 +295,10 @@ impl<D: Dir> Log<D> {
     }
 
     /// A file beside the log that is to be durable no later than the first record.
-    pub(crate) fn cover_with_next_flush(&mut self, file: Arc<D::File>) {
-        self.dirty_files.push(file);
+    pub(crate) fn cover_with_next_flush(&mut self, file: D::File) {
+        self.beside = Some(Arc::new(file));
+        self.own_name_dirty = true;
+        self.named = false;
     }
 
     // ---- append ----
@@ -693,9 +701,14 @@ impl<D: Dir> Log<D> {
 
     // ---- flush ----
 
-    /// Whether there is something that a flush would make durable.
+    /// Whether there is something that a flush would make durable, be it only that there is a log.
     pub fn is_dirty(&self) -> bool {
-        self.flushed < self.end_offset()
+        self.flushed < self.end_offset() || self.own_name_dirty
+    }
+
+    /// Whether the log's being there outlasts a power cut, also if nothing is in it.
+    pub fn is_named(&self) -> bool {
+        self.named
     }
 
     /// What is dirty now, to be made durable without the lock; `None` when nothing is, or a flush is under way already.
@@ -712,6 +725,9 @@ impl<D: Dir> Log<D> {
     fn take_dirty(&mut self) -> FlushJob<D> {
         let mut files = std::mem::take(&mut self.dirty_files);
         files.push(Arc::clone(&self.segments.active().log));
+        if self.own_name_dirty {
+            files.extend(self.beside.clone());
+        }
         FlushJob {
             dir: self.dir.clone(),
             upto: self.end_offset(),
@@ -739,11 +755,19 @@ impl<D: Dir> Log<D> {
         if let Err(cause) = result {
             return Err(self.fail("flush", cause).into());
         }
+        if job.sync_parent {
+            self.is_now_named();
+        }
         if job.history == self.history {
             self.flushed = self.flushed.max(job.upto);
             self.checkpointed_at_most = self.checkpointed_at_most.max(self.flushed);
         }
         Ok(self.flushed)
+    }
+
+    fn is_now_named(&mut self) {
+        self.beside = None;
+        self.named = true;
     }
 
     /// The flushed end, for the recovery-point checkpoint, after writing a snapshot of the producers so that the next
@@ -974,7 +998,11 @@ impl<D: Dir> Log<D> {
         self.names_dirty = false;
         // A flush under way may have taken it, and may never end.
         if std::mem::take(&mut self.own_name_dirty) || self.flushing {
+            if let Some(file) = &self.beside {
+                file.sync_data()?;
+            }
             self.dir.sync_parent()?;
+            self.is_now_named();
         }
         Ok(())
     }

@@ -292,7 +292,13 @@ impl<D: Dir> LogDirs<D> {
     ) -> Result<(Log<D>, Recovery), LogError> {
         let directory = self.directory(found.directory)?;
         let health = Arc::clone(&directory.health);
-        let opened = Log::open_in(found.dir.clone(), config, found.known, now, health)?;
+        let mut opened = Log::open_in(found.dir.clone(), config, found.known, now, health)?;
+        if !found.known.clean {
+            // Whether an earlier process got as far as syncing it is not known.
+            let metadata = found.dir.open(PARTITION_METADATA);
+            let metadata = metadata.map_err(|cause| directory.fail("open a log", cause))?;
+            opened.0.cover_with_next_flush(metadata);
+        }
         directory
             .unopened
             .lock()
@@ -301,7 +307,7 @@ impl<D: Dir> LogDirs<D> {
     }
 
     /// Makes the directory of a new partition, in the working directory with the fewest, and opens its empty log. Both
-    /// become durable with the log's first flush.
+    /// become durable with the log's first flush ([`Log::is_named`]).
     ///
     /// # Errors
     /// `Storage`, also when no directory works.
@@ -342,7 +348,7 @@ impl<D: Dir> LogDirs<D> {
         directory: &Directory<D>,
         name: &str,
         topic_id: TopicId,
-    ) -> io::Result<(D, Arc<D::File>)> {
+    ) -> io::Result<(D, D::File)> {
         let dir = directory.dir.subdirectory(name);
         let _names = directory.names.lock();
         if dir.exists()? {
@@ -352,7 +358,7 @@ impl<D: Dir> LogDirs<D> {
         let metadata = dir.create_file(PARTITION_METADATA)?;
         let text = format!("version: 0\ntopic_id: {}\n", id_to_text(topic_id.0));
         metadata.write_at(text.as_bytes(), 0)?;
-        Ok((dir, Arc::new(metadata)))
+        Ok((dir, metadata))
     }
 
     /// A directory of that name is there already: what is left of another topic goes, and what nobody knows the topic of
@@ -757,12 +763,13 @@ fn read_offsets<D: Dir>(
         .collect())
 }
 
-/// The same partition in two directories: the first one is used, and somebody should look.
+/// The same partition in two directories: the first one is used, and somebody should look. One whose topic nobody knows, as a power
+/// cut leaves it behind, is nobody's, and stands in the way of none.
 fn without_doubles<D: Dir>(found: Vec<FoundLog<D>>) -> Vec<FoundLog<D>> {
     let mut seen = BTreeSet::new();
     let mut kept = Vec::new();
     for log in found {
-        if seen.insert((log.topic.clone(), log.partition)) {
+        if seen.insert((log.topic.clone(), log.partition, log.topic_id)) {
             kept.push(log);
         } else {
             tracing::error!(

@@ -319,3 +319,61 @@ fn new_partitions_cost_a_bounded_number_of_flushes() {
     flush(&mut logs[0]).unwrap();
     assert_eq!((first, disk.sync_count() - before - first), (5, 1));
 }
+
+/// Whoever was told of a log takes its absence for a loss, so it must be there after a power cut although nothing was written.
+#[test]
+fn an_empty_log_that_is_named_outlasts_a_power_cut() {
+    type Way = fn(&SimDir, &[SimDir], LogDirs<SimDir>, Log<SimDir>) -> Log<SimDir>;
+    let ways: [(&str, Way); 3] = [
+        ("flushed", |_, _, _, mut log| {
+            flush(&mut log).unwrap();
+            log
+        }),
+        ("begun anew", |_, _, _, mut log| {
+            log.reset_to(Offset(7)).unwrap();
+            log
+        }),
+        ("opened again", |disk, dirs, open_dirs, log| {
+            drop((open_dirs, log));
+            disk.kill();
+            let open_dirs = open(dirs);
+            let found = &open_dirs.found()[0];
+            let opened = open_dirs.open_log(found, LogConfig::default(), Now::default());
+            let mut log = opened.unwrap().0;
+            assert!(!log.is_named(), "nobody knows how far the process got");
+            flush(&mut log).unwrap();
+            log
+        }),
+    ];
+    for (way, make) in ways {
+        for seed in 0..20 {
+            let disk = SimDir::new(seed);
+            let dirs = formatted(&disk, &["a"]);
+            let open_dirs = open(&dirs);
+            let (_, log) = create(&open_dirs, "t", 0);
+            assert!(!log.is_named());
+            assert!(make(&disk, &dirs, open_dirs, log).is_named(), "{way}");
+            disk.crash();
+            let open_dirs = open(&dirs);
+            let ids: Vec<_> = open_dirs.found().iter().map(|log| log.topic_id).collect();
+            assert_eq!(ids, [Some(TOPIC)], "{way}, seed {seed}");
+        }
+    }
+}
+
+/// A power cut may leave a directory without the file that says whose it is; the log that was made in its place counts.
+#[test]
+fn a_log_without_a_topic_stands_in_the_way_of_none() {
+    let disk = SimDir::new(1);
+    let dirs = formatted(&disk, &["a", "b"]);
+    drop(create(&open(&dirs[1..]), "t", 0));
+    disk.kill();
+    dirs[0].subdirectory("t-0").create().unwrap();
+    let open_dirs = open(&dirs);
+    let with_topic = open_dirs.found().iter();
+    let with_topic: Vec<_> = with_topic
+        .filter(|found| found.topic_id.is_some())
+        .map(|found| found.dir.path())
+        .collect();
+    assert_eq!(with_topic, ["/b/t-0"]);
+}

@@ -172,7 +172,7 @@ fn begin(
         partition.partition_epoch.next(),
         "reassignment begun",
     );
-    change.directories = Some(directories(image, partition, &replicas));
+    change.directories = Some(directories(partition, &replicas));
     change.replicas = Some(replicas);
     change.adding_replicas = Some(adding);
     change.removing_replicas = Some(removing);
@@ -195,7 +195,7 @@ fn cancel(
             format!("no reassignment of {}-{index} is running", topic.name),
         ));
     }
-    let kept = narrowed(image, partition, originals(partition));
+    let kept = narrowed(partition, originals(partition));
     let terms = Terms::of(image, topic, &kept);
     let complete = !kept.isr.is_empty() || !kept.elr.is_empty();
     let refuse = |message: &str| {
@@ -246,7 +246,7 @@ pub(super) fn complete(
     {
         return false;
     }
-    let kept = narrowed(image, &after, target);
+    let kept = narrowed(&after, target);
     let by_record = |id| match image.is_active(id) {
         true => Standing::Active,
         false => Standing::Out,
@@ -306,13 +306,9 @@ fn originals(partition: &PartitionImage) -> Vec<BrokerId> {
 }
 
 /// The partition with no other replicas than `to`, and nothing running.
-fn narrowed(
-    image: &MetadataImage,
-    partition: &PartitionImage,
-    to: Vec<BrokerId>,
-) -> PartitionImage {
+fn narrowed(partition: &PartitionImage, to: Vec<BrokerId>) -> PartitionImage {
     let mut kept = partition.clone();
-    kept.directories = directories(image, partition, &to);
+    kept.directories = directories(partition, &to);
     for members in [&mut kept.isr, &mut kept.elr, &mut kept.last_known_elr] {
         members.retain(|member| to.contains(member));
     }
@@ -352,19 +348,13 @@ fn settle(
     change.original_replicas = Some(Vec::new());
 }
 
-/// The directory of each of these replicas: where it is known to lie, or the only one its broker has.
-fn directories(
-    image: &MetadataImage,
-    partition: &PartitionImage,
-    replicas: &[BrokerId],
-) -> Vec<DirectoryId> {
-    let directory = |replica: &BrokerId| {
-        if partition.replicas.contains(replica) {
-            return partition.directory(*replica).unwrap_or(DirectoryId::ZERO);
-        }
-        topics::only_directory(image, *replica)
-    };
-    replicas.iter().map(directory).collect()
+/// The directory of each of these replicas, where it is known.
+fn directories(partition: &PartitionImage, replicas: &[BrokerId]) -> Vec<DirectoryId> {
+    let directory = |replica: &BrokerId| partition.directory(*replica);
+    let known = replicas.iter().map(directory);
+    known
+        .map(|directory| directory.unwrap_or(DirectoryId::ZERO))
+        .collect()
 }
 
 /// Names the replicas of a move in the topic's throttled lists, and sets the rate of every broker.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kuorum_protocol::error_code::ErrorCode;
-use kuorum_protocol::{BrokerId, DirectoryId, PartitionIndex, TopicId};
+use kuorum_protocol::{BrokerId, PartitionIndex, TopicId};
 
 use super::command::{
     CreateTopicResult, CreateTopics, DeleteTopicResult, DeleteTopics, NewTopic, Outcome,
@@ -324,7 +324,9 @@ pub(super) fn partition<'a>(
         })
 }
 
-/// A new partition's record: its active replicas are in sync, the first of them leads.
+/// A new partition's record: its active replicas are in sync, the first of them leads. Where they lie is for the brokers to tell,
+/// also if they have one directory: a replica that is known to lie somewhere and is not there counts as lost, and until it is told
+/// of it may never have been made.
 pub(super) fn new_partition(
     image: &MetadataImage,
     topic_id: TopicId,
@@ -336,9 +338,7 @@ pub(super) fn new_partition(
         .copied()
         .filter(|replica| image.is_active(*replica))
         .collect();
-    let directory = |replica: &BrokerId| only_directory(image, *replica);
     MetadataRecord::Partition(PartitionRecord {
-        directories: replicas.iter().map(directory).collect(),
         leader: isr
             .iter()
             .find(|member| {
@@ -351,14 +351,6 @@ pub(super) fn new_partition(
         isr,
         ..PartitionRecord::of(topic_id, partition, replicas)
     })
-}
-
-/// The directory of a broker that has a single one, and so no choice to tell us about later; zero of any other.
-pub(super) fn only_directory(image: &MetadataImage, broker: BrokerId) -> DirectoryId {
-    match image.broker(broker).map(|broker| &broker.directories[..]) {
-        Some([only]) => *only,
-        _ => DirectoryId::ZERO,
-    }
 }
 
 fn fresh_topic_id(image: &MetadataImage, random: &mut Random) -> TopicId {
