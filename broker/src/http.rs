@@ -41,6 +41,8 @@ impl<L: Accepting> Listener for Socket<L> {
         loop {
             match self.0.accept().await {
                 Ok(accepted) => return accepted,
+                // Whoever called has gone again.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept an HTTP connection");
                     tokio::time::sleep(ACCEPT_REST).await;

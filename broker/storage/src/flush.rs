@@ -25,6 +25,8 @@ pub struct FlushJob<D: Dir> {
     /// Which history of the log `upto` belongs to; a truncation begins another.
     pub(crate) history: u64,
     pub(crate) files: Vec<Arc<D::File>>,
+    /// A file that nobody keeps open.
+    pub(crate) beside: Option<&'static str>,
     pub(crate) epochs: Option<String>,
     pub(crate) sync_dir: bool,
     pub(crate) sync_parent: bool,
@@ -39,6 +41,9 @@ impl<D: Dir> FlushJob<D> {
     pub fn run(&self) -> io::Result<()> {
         for file in &self.files {
             file.sync_data()?;
+        }
+        if let Some(name) = self.beside {
+            self.dir.open(name)?.sync_data()?;
         }
         match &self.epochs {
             Some(text) => write_atomically(&self.dir, EPOCHS, text.as_bytes())?,

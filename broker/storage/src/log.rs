@@ -102,7 +102,7 @@ pub struct Log<D: Dir> {
     names_dirty: bool,
     own_name_dirty: bool,
     /// A file beside the log that is to be durable no later than the log's own name.
-    beside: Option<Arc<D::File>>,
+    beside: Option<&'static str>,
     /// The log's own name, and the file beside it, outlast a power cut.
     named: bool,
     epochs_dirty: bool,
@@ -295,8 +295,8 @@ impl<D: Dir> Log<D> {
     }
 
     /// A file beside the log that is to be durable no later than the first record.
-    pub(crate) fn cover_with_next_flush(&mut self, file: D::File) {
-        self.beside = Some(Arc::new(file));
+    pub(crate) fn cover_with_next_flush(&mut self, name: &'static str) {
+        self.beside = Some(name);
         self.own_name_dirty = true;
         self.named = false;
     }
@@ -725,9 +725,7 @@ impl<D: Dir> Log<D> {
     fn take_dirty(&mut self) -> FlushJob<D> {
         let mut files = std::mem::take(&mut self.dirty_files);
         files.push(Arc::clone(&self.segments.active().log));
-        if self.own_name_dirty {
-            files.extend(self.beside.clone());
-        }
+        let sync_parent = std::mem::take(&mut self.own_name_dirty);
         FlushJob {
             dir: self.dir.clone(),
             upto: self.end_offset(),
@@ -735,7 +733,8 @@ impl<D: Dir> Log<D> {
             files,
             epochs: std::mem::take(&mut self.epochs_dirty).then(|| self.epochs.to_text()),
             sync_dir: std::mem::take(&mut self.names_dirty),
-            sync_parent: std::mem::take(&mut self.own_name_dirty),
+            beside: self.beside.filter(|_| sync_parent),
+            sync_parent,
         }
     }
 
@@ -998,8 +997,8 @@ impl<D: Dir> Log<D> {
         self.names_dirty = false;
         // A flush under way may have taken it, and may never end.
         if std::mem::take(&mut self.own_name_dirty) || self.flushing {
-            if let Some(file) = &self.beside {
-                file.sync_data()?;
+            if let Some(name) = self.beside {
+                self.dir.open(name)?.sync_data()?;
             }
             self.dir.sync_parent()?;
             self.is_now_named();

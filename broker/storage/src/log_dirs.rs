@@ -295,9 +295,7 @@ impl<D: Dir> LogDirs<D> {
         let mut opened = Log::open_in(found.dir.clone(), config, found.known, now, health)?;
         if !found.known.clean {
             // Whether an earlier process got as far as syncing it is not known.
-            let metadata = found.dir.open(PARTITION_METADATA);
-            let metadata = metadata.map_err(|cause| directory.fail("open a log", cause))?;
-            opened.0.cover_with_next_flush(metadata);
+            opened.0.cover_with_next_flush(PARTITION_METADATA);
         }
         directory
             .unopened
@@ -331,14 +329,14 @@ impl<D: Dir> LogDirs<D> {
         };
         let name = directory_name(topic, partition);
         let made = self.make_partition(directory, &name, topic_id);
-        let (dir, metadata) = made.map_err(|cause| match cause.kind() {
+        let dir = made.map_err(|cause| match cause.kind() {
             // The caller's mistake, not the disk's.
             io::ErrorKind::AlreadyExists => failure(&directory.dir, "create a log", cause),
             _ => directory.fail("create a log", cause),
         })?;
         let health = Arc::clone(&directory.health);
         let (mut log, _) = Log::open_in(dir, config, Known::default(), now, health)?;
-        log.cover_with_next_flush(metadata);
+        log.cover_with_next_flush(PARTITION_METADATA);
         directory.partitions.fetch_add(1, Ordering::Relaxed);
         Ok((directory.id, log))
     }
@@ -348,7 +346,7 @@ impl<D: Dir> LogDirs<D> {
         directory: &Directory<D>,
         name: &str,
         topic_id: TopicId,
-    ) -> io::Result<(D, D::File)> {
+    ) -> io::Result<D> {
         let dir = directory.dir.subdirectory(name);
         let _names = directory.names.lock();
         if dir.exists()? {
@@ -358,7 +356,7 @@ impl<D: Dir> LogDirs<D> {
         let metadata = dir.create_file(PARTITION_METADATA)?;
         let text = format!("version: 0\ntopic_id: {}\n", id_to_text(topic_id.0));
         metadata.write_at(text.as_bytes(), 0)?;
-        Ok((dir, metadata))
+        Ok(dir)
     }
 
     /// A directory of that name is there already: what is left of another topic goes, and what nobody knows the topic of
