@@ -186,7 +186,7 @@ impl Client {
                     Ok(delivery) => delivery.await,
                     Err(error) => Err(error),
                 };
-                client.note(&value, outcome);
+                client.note(&value, &outcome);
             });
         }
     }
@@ -208,15 +208,15 @@ impl Client {
         (value, taken)
     }
 
-    fn note(&self, value: &str, outcome: Result<RecordMetadata, ProduceError>) -> bool {
+    fn note(&self, value: &str, outcome: &Result<RecordMetadata, ProduceError>) -> bool {
         let mut ledger = self.cluster.ledger.lock();
-        let fate = match &outcome {
+        let fate = match outcome {
             Ok(place) => Fate::At(place.offset),
             Err(error) if error.possibly_persisted() => Fate::Unknown,
             Err(_) => Fate::Absent,
         };
         ledger.told(value, fate);
-        if let Err(error @ (ProduceError::Fenced(_) | ProduceError::Closed)) = &outcome {
+        if let Err(error @ (ProduceError::Fenced(_) | ProduceError::Closed)) = outcome {
             ledger.violated(format!(
                 "producers-go-on: {value} was the last record of its producer: {error}"
             ));
@@ -236,7 +236,7 @@ impl Client {
                 Ok(delivery) => delivery.await,
                 Err(error) => Err(error),
             };
-            all &= self.note(&value, outcome);
+            all &= self.note(&value, &outcome);
         }
         all
     }
@@ -320,10 +320,10 @@ impl Client {
         loop {
             for record in consumer.poll(POLL).await? {
                 let value = record.value.unwrap_or_default();
-                let value = String::from_utf8_lossy(&value).into_owned();
+                let value = String::from_utf8_lossy(&value);
                 let place = (record.topic.to_string(), record.partition);
                 let mut ledger = self.cluster.ledger.lock();
-                ledger.seen(&self.name, place, record.offset, value);
+                ledger.seen(&self.name, &place, record.offset, &value);
             }
             // Now and then another one takes over.
             if self.clock.random_below(40) == 0 {

@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// Consumer `who` was given a record.
-    pub(crate) fn seen(&mut self, who: &str, place: Place, offset: i64, value: String) {
+    pub(crate) fn seen(&mut self, who: &str, place: &Place, offset: i64, value: &str) {
         let position = self
             .positions
             .entry((who.to_owned(), place.clone()))
@@ -96,7 +96,7 @@ impl Ledger {
             ));
         }
         let known = self.seen.entry(place.clone()).or_default();
-        let first = known.entry(offset).or_insert_with(|| value.clone());
+        let first = known.entry(offset).or_insert_with(|| value.to_owned());
         if *first != value {
             let what = format!(
                 "committed-is-final: {who} was given {value} at {offset} of {place:?}, where {first} had been read"
@@ -226,13 +226,13 @@ mod tests {
                 log.insert(2, value("a", 0));
             }),
             ("committed-is-final", |ledger, _| {
-                ledger.seen("y", place(), 0, value("a", 2));
+                ledger.seen("y", &place(), 0, &value("a", 2));
             }),
             ("committed-is-final", |_, log| {
                 log.remove(&1);
             }),
             ("read-in-order", |ledger, _| {
-                ledger.seen("x", place(), 3, value("a", 9));
+                ledger.seen("x", &place(), 3, &value("a", 9));
             }),
         ];
         for (check, change) in rows {
@@ -240,7 +240,7 @@ mod tests {
             let mut log = Contents::new();
             for (offset, number) in [(0, 1), (1, 2)] {
                 ledger.sent(value("a", number), place());
-                ledger.seen("x", place(), offset, value("a", number));
+                ledger.seen("x", &place(), offset, &value("a", number));
                 log.insert(offset, value("a", number));
             }
             ledger.told(&value("a", 1), Fate::At(0));

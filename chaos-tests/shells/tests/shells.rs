@@ -20,7 +20,6 @@ fn total(kind: Kind, seeds: u64) -> Tally {
             );
         }
     }
-    println!("{total}");
     total
 }
 
