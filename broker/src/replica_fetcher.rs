@@ -69,6 +69,10 @@ pub struct FetchLimits {
     pub response_max_bytes: usize,
 }
 
+/// How long clients are told that nobody leads where a leader has just been lost from sight. By then it is fenced, or was found again; a leader
+/// that only this broker cannot reach is named again.
+const DOUBTED: Duration = Duration::from_secs(1);
+
 /// All fetchers of this broker, one per leader that it follows.
 #[derive(Debug)]
 pub struct Fetchers {
@@ -98,6 +102,8 @@ struct Shared {
     /// The partitions that follow this leader, and in which leader epoch: a new one is a new beginning.
     partitions: Mutex<HashMap<Key, (Arc<Hosted>, LeaderEpoch)>>,
     address: Arc<Mutex<String>>,
+    /// Since when it cannot be fetched from.
+    lost: Mutex<Option<Instant>>,
 }
 
 impl Fetchers {
@@ -175,6 +181,17 @@ impl Fetchers {
         }
     }
 
+    /// Leaders that could be fetched from until a moment ago. Long before a controller may call one of them dead a client asks who leads, and
+    /// if it were told the same name again, some would not ask a second time for a second.
+    pub fn just_lost(&self) -> Vec<BrokerId> {
+        let state = self.state.lock();
+        let lost = state.leaders.values().filter(|shared| {
+            let since = *shared.lost.lock();
+            since.is_some_and(|since| since.elapsed() < DOUBTED)
+        });
+        lost.map(|shared| shared.leader).collect()
+    }
+
     /// The task of a leader, begun when it is first followed. There are never more than there are brokers.
     fn fetcher_of(&self, state: &mut State, leader: BrokerId) -> Arc<Shared> {
         if let Some(shared) = state.leaders.get(&leader) {
@@ -185,6 +202,7 @@ impl Fetchers {
             nudge: Arc::new(Notify::new()),
             partitions: Mutex::new(HashMap::new()),
             address: Arc::clone(state.addresses.entry(leader).or_default()),
+            lost: Mutex::new(None),
         });
         state.leaders.insert(leader, Arc::clone(&shared));
         let fetcher = LeaderFetcher::new(self, Arc::clone(&shared));
@@ -520,23 +538,29 @@ impl LeaderFetcher {
             .collect();
         match answer {
             Ok(Answer::Fetched(response)) => {
-                self.backoff.reset();
+                self.found();
                 self.take_fetched(&asked, response);
             }
             Ok(Answer::Epochs(response)) => {
-                self.backoff.reset();
+                self.found();
                 self.take_epochs(&asked, &response);
             }
             Err(error) => {
                 let rest = self.backoff.next_wait(self.clock.random());
                 self.rest_until = Some(Instant::now() + rest);
                 if self.backoff.tries() == 1 {
+                    *self.shared.lost.lock() = Some(Instant::now());
                     info!(leader = self.shared.leader.0, partitions = asked.len(), cause = %error, "cannot fetch from a leader");
                 } else {
                     debug!(leader = self.shared.leader.0, cause = %error, "still cannot fetch from a leader");
                 }
             }
         }
+    }
+
+    fn found(&mut self) {
+        self.backoff.reset();
+        *self.shared.lost.lock() = None;
     }
 
     /// Request `number` has ended for this partition; `false` if the partition has begun anew or moved on since.

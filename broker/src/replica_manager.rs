@@ -77,6 +77,11 @@ pub struct ReplicaManager {
 }
 
 impl ReplicaManager {
+    /// Leaders that this broker could fetch from until a moment ago.
+    pub fn just_lost(&self) -> Vec<BrokerId> {
+        self.tools.fetchers.just_lost()
+    }
+
     /// Holds nothing yet.
     pub fn new(tools: Tools) -> Arc<Self> {
         let (failures, failed) = mpsc::unbounded_channel();

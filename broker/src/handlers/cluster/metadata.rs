@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kuorum_metadata::image::{MetadataImage, TopicImage};
-use kuorum_protocol::TopicId;
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::messages::metadata::{
     MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
     MetadataResponseTopic,
 };
+use kuorum_protocol::{BrokerId, TopicId};
 
 use super::view;
 use crate::context::Context;
@@ -35,7 +35,9 @@ pub async fn metadata(cx: &Context, request: MetadataRequest, version: i16) -> M
             image = cx.metadata.image();
         }
     }
+    let lost = cx.replicas.just_lost();
     let cluster = Cluster {
+        lost: &lost,
         id: &cx.config.cluster_id,
         listener: &cx.listener,
         draw: cx.clock.random(),
@@ -76,6 +78,8 @@ pub(super) struct Cluster<'a> {
     pub(super) id: &'a str,
     pub(super) listener: &'a str,
     pub(super) draw: u64,
+    /// Leaders that are not named: this broker has just lost sight of them.
+    pub(super) lost: &'a [BrokerId],
     /// Topics that could not be made, and why.
     pub(super) refused: &'a BTreeMap<String, ErrorCode>,
 }
@@ -205,7 +209,11 @@ impl Question {
         version: i16,
     ) -> MetadataResponseTopic {
         let partitions = topic.partitions.iter().map(|(index, partition)| {
-            let seen = view::partition(image, partition, cluster.listener);
+            let mut seen = view::partition(image, partition, cluster.listener);
+            if cluster.lost.contains(&BrokerId(seen.leader)) {
+                seen.error = ErrorCode::LeaderNotAvailable;
+                seen.leader = BrokerId::NONE.0;
+            }
             let error = match seen.error {
                 // Older clients do not know the code.
                 ErrorCode::ListenerNotFound if version < 6 => ErrorCode::LeaderNotAvailable,

@@ -77,6 +77,7 @@ pub(super) fn image() -> MetadataImage {
 mod of_metadata {
     use std::collections::BTreeMap;
 
+    use kuorum_protocol::BrokerId;
     use kuorum_protocol::error_code::ErrorCode;
     use kuorum_protocol::messages::metadata::{
         MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic,
@@ -86,7 +87,11 @@ mod of_metadata {
     use super::super::metadata::{Cluster, Question};
     use super::{image, topic_id};
 
-    fn ask(topics: Option<Vec<MetadataRequestTopic>>, version: i16) -> MetadataResponse {
+    fn ask_without(
+        lost: &[BrokerId],
+        topics: Option<Vec<MetadataRequestTopic>>,
+        version: i16,
+    ) -> MetadataResponse {
         let request = MetadataRequest {
             topics,
             ..Default::default()
@@ -96,9 +101,14 @@ mod of_metadata {
             id: "c1",
             listener: "CLIENT",
             draw: 1,
+            lost,
             refused: &refused,
         };
         Question::read(&request, version).answer(&image(), &cluster, version)
+    }
+
+    fn ask(topics: Option<Vec<MetadataRequestTopic>>, version: i16) -> MetadataResponse {
+        ask_without(&[], topics, version)
     }
 
     fn name(name: &str) -> MetadataRequestTopic {
@@ -127,6 +137,19 @@ mod of_metadata {
         assert!(ids.contains(&answer.controller_id));
         assert_eq!(answer.cluster_id.as_deref(), Some("c1"));
         assert!(answer.topics.is_empty());
+    }
+
+    #[test]
+    fn a_leader_that_was_just_lost_from_sight_is_not_named_and_still_told_of() {
+        let answer = ask_without(&[BrokerId(1)], Some(vec![name("a")]), 12);
+        let ids: Vec<i32> = answer.brokers.iter().map(|broker| broker.node_id).collect();
+        assert_eq!(ids, [1, 2]);
+        let leaders = answer.topics[0].partitions.iter();
+        let leaders: Vec<(i32, ErrorCode)> = leaders
+            .map(|one| (one.leader_id, ErrorCode::from(one.error_code)))
+            .collect();
+        let lost = (-1, ErrorCode::LeaderNotAvailable);
+        assert_eq!(leaders, [lost, (2, ErrorCode::None)]);
     }
 
     #[test]
