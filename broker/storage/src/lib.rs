@@ -14,6 +14,7 @@ pub mod flush;
 pub mod leader_epochs;
 pub mod log;
 pub mod log_dirs;
+mod mark;
 pub mod meta_properties;
 mod offset_index;
 pub mod producer_state;

@@ -17,8 +17,9 @@ use crate::error::{AppendError, LogError, ReadError, StorageFailure};
 use crate::flush::FlushJob;
 use crate::leader_epochs::LeaderEpochs;
 use crate::log_dirs::DirHealth;
+use crate::mark::{FLOOR, START};
 use crate::producer_state::{ProducerStates, Verdict};
-use crate::recovery::{self, Floor, Recovery};
+use crate::recovery::{self, Recovery};
 use crate::retention::{self, Candidate};
 use crate::salvage::{self, Aside, Bounds, Cause, Source};
 use crate::segment::{SNAPSHOT, Segment, SegmentError, file_name};
@@ -88,6 +89,8 @@ pub struct Log<D: Dir> {
     failed: Option<StorageFailure>,
     segments: Segments<D>,
     start: Offset,
+    /// What the mark of the start says.
+    marked_start: Offset,
     flushed: Offset,
     epochs: LeaderEpochs,
     producers: ProducerStates,
@@ -152,6 +155,7 @@ impl<D: Dir> Log<D> {
             flushed: opened.segments.active().next,
             segments: opened.segments,
             start: opened.start,
+            marked_start: opened.start,
             epochs: opened.epochs,
             producers: opened.producers,
             history: 0,
@@ -171,9 +175,21 @@ impl<D: Dir> Log<D> {
             config,
         };
         log.checkpointed_at_most = log.checkpointed_at_most.max(log.flushed);
+        if !opened.start_marked {
+            log.create_start_mark()
+                .map_err(|cause| log.fail("open", cause))?;
+        }
         log.producers
             .expire(now.wall, log.config.producer_id_expiration_ms);
         Ok((log, opened.recovery))
+    }
+
+    /// A new log, or one of an older version, gets its mark with the first flush: until then nothing was deleted.
+    fn create_start_mark(&mut self) -> io::Result<()> {
+        let file = START.create(&self.dir, self.start)?;
+        self.dirty_files.push(Arc::new(file));
+        self.names_dirty = true;
+        Ok(())
     }
 
     // ---- what it says of itself ----
@@ -416,7 +432,7 @@ impl<D: Dir> Log<D> {
         let first = BatchView::parse(records).expect("every batch was parsed a moment ago");
         let first_offset = first.base_offset();
         if first_offset < end {
-            self.restart_at(first_offset)
+            self.restart_at(first_offset, self.start)
                 .map_err(|cause| self.fail("append", cause))?;
         }
         self.write_run(records)?;
@@ -805,7 +821,9 @@ impl<D: Dir> Log<D> {
         }
         self.checkpointed_at_most = self.flushed;
         if self.floor.take().is_some() {
-            Floor::remove(&self.dir).map_err(|cause| self.fail("remove the floor", cause))?;
+            FLOOR
+                .remove(&self.dir)
+                .map_err(|cause| self.fail("remove the floor", cause))?;
         }
         Ok(())
     }
@@ -953,7 +971,7 @@ impl<D: Dir> Log<D> {
         if end >= self.checkpointed_at_most || already {
             return Ok(());
         }
-        Floor::write(&self.dir, end)?;
+        FLOOR.write(&self.dir, end)?;
         self.floor = Some(end);
         Ok(())
     }
@@ -982,15 +1000,16 @@ impl<D: Dir> Log<D> {
             self.dir.remove(&file_name(at, SNAPSHOT))?;
         }
         self.snapshot_at = None;
-        self.restart_at(start)
+        self.restart_at(start, start)
     }
 
-    /// Replaces every segment by an empty one at `base`.
-    fn restart_at(&mut self, base: Offset) -> io::Result<()> {
+    /// Replaces every segment by an empty one at `base`, in a log that begins at `start`.
+    fn restart_at(&mut self, base: Offset, start: Offset) -> io::Result<()> {
         self.segments.remove_from(&self.dir, Offset(i64::MIN))?;
         self.dirty_files.clear();
         // The old names must be gone before a new one can stand among them.
         self.dir.sync()?;
+        self.mark_start(start)?;
         self.segments
             .restart_with(Segment::create(&self.dir, base)?);
         self.dir.sync()?;
@@ -1006,8 +1025,17 @@ impl<D: Dir> Log<D> {
         Ok(())
     }
 
-    /// Moves the start up to `start` and deletes the segments below it; never back. Answers with the start. It is durable
-    /// once the log-start checkpoint is. The caller keeps it at or below the high watermark.
+    /// Notes where the log begins, before anything below is deleted: durable when it returns.
+    fn mark_start(&mut self, start: Offset) -> io::Result<()> {
+        if self.marked_start != start {
+            START.write(&self.dir, start)?;
+            self.marked_start = start;
+        }
+        Ok(())
+    }
+
+    /// Moves the start up to `start` and deletes the segments below it; never back. Answers with the start, which is durable
+    /// then. The caller keeps it at or below the high watermark.
     ///
     /// # Errors
     /// `OutOfRange` above the end; `Storage`.
@@ -1024,6 +1052,8 @@ impl<D: Dir> Log<D> {
         if start <= self.start {
             return Ok(self.start);
         }
+        self.mark_start(start)
+            .map_err(|cause| self.fail("move the start", cause))?;
         self.start = start;
         self.epochs_dirty |= self.epochs.truncate_from_start(start);
         let below = self
@@ -1061,7 +1091,10 @@ impl<D: Dir> Log<D> {
             now.wall,
         );
         if count > 0 {
-            self.start = self.start.max(candidates[count - 1].end);
+            let start = self.start.max(candidates[count - 1].end);
+            self.mark_start(start)
+                .map_err(|cause| self.fail("move the start", cause))?;
+            self.start = start;
             self.epochs_dirty |= self.epochs.truncate_from_start(self.start);
             self.remove_oldest(count)?;
         }

@@ -1,7 +1,8 @@
 //! What a restart finds in a log's directory, and what it makes of it.
 //! Law: what was known flushed is not read again, and is never cut away silently. Above it the log ends where sound
 //! batches end. Zeros are the end of a file, not damage. Offsets follow each other exactly and epochs never go back,
-//! because no CRC covers them. Bytes that are cut although sound ones may lie among them are set aside first.
+//! because no CRC covers them. Bytes that are cut although sound ones may lie among them are set aside first. Where a log
+//! begins is what was noted before anything below was deleted, and never what is left of it.
 
 use std::io;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::dir::{Dir, DirFile, Entry};
 use crate::error::{LogError, StorageFailure};
 use crate::leader_epochs::LeaderEpochs;
 use crate::log::{EPOCHS, Known};
+use crate::mark::{FLOOR, Mark, Marked, START};
 use crate::producer_state::{BadSnapshot, ProducerStates};
 use crate::scan::{Scan, Step, remainder};
 use crate::segment::{DAMAGED, INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, file_name, parse_name};
@@ -70,6 +72,8 @@ impl Recovery {
 pub(crate) struct Opened<D: Dir> {
     pub(crate) segments: Segments<D>,
     pub(crate) start: Offset,
+    /// The mark of the log's start is sound and says `start`.
+    pub(crate) start_marked: bool,
     pub(crate) epochs: LeaderEpochs,
     pub(crate) epochs_dirty: bool,
     pub(crate) producers: ProducerStates,
@@ -78,53 +82,6 @@ pub(crate) struct Opened<D: Dir> {
     pub(crate) is_new: bool,
     pub(crate) names_dirty: bool,
     pub(crate) recovery: Recovery,
-}
-
-/// The file that takes back what a recovery-point checkpoint may still say: nothing at or above its offset counts as
-/// flushed, because the log was cut there after the checkpoint was written.
-pub(crate) struct Floor;
-
-impl Floor {
-    const NAME: &str = "truncation-floor";
-    const MAGIC: &[u8; 4] = b"KUTF";
-    const VERSION: u16 = 1;
-
-    pub(crate) fn write<D: Dir>(dir: &D, offset: Offset) -> io::Result<()> {
-        let mut bytes = Self::MAGIC.to_vec();
-        bytes.extend_from_slice(&Self::VERSION.to_be_bytes());
-        bytes.extend_from_slice(&offset.0.to_be_bytes());
-        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_be_bytes());
-        write_atomically(dir, Self::NAME, &bytes)
-    }
-
-    /// A damaged one counts as offset 0: then everything is read again.
-    fn read<D: Dir>(dir: &D) -> io::Result<Option<Result<Offset, u16>>> {
-        let Some(bytes) = dir.read_file(Self::NAME)? else {
-            return Ok(None);
-        };
-        let Some((content, crc)) = bytes.split_last_chunk::<4>() else {
-            return Ok(Some(Ok(Offset::ZERO)));
-        };
-        if content.len() < 6 || content[..4] != *Self::MAGIC {
-            return Ok(Some(Ok(Offset::ZERO)));
-        }
-        let version = u16::from_be_bytes([content[4], content[5]]);
-        if version > Self::VERSION {
-            return Ok(Some(Err(version)));
-        }
-        let sound = u32::from_be_bytes(*crc) == crc32c::crc32c(content);
-        let offset = content[6..].first_chunk::<8>().filter(|_| sound);
-        Ok(Some(Ok(offset.map_or(Offset::ZERO, |bytes| {
-            Offset(i64::from_be_bytes(*bytes))
-        }))))
-    }
-
-    pub(crate) fn remove<D: Dir>(dir: &D) -> io::Result<()> {
-        match dir.remove(Self::NAME) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// An IO error, or what makes a directory unusable.
@@ -177,6 +134,10 @@ struct Recoverer<'a, D: Dir> {
     dir: &'a D,
     config: &'a LogConfig,
     known: &'a Known,
+    /// Where the log's own mark says that it begins, if there is a sound one.
+    marked_start: Option<Offset>,
+    /// Where the checkpoint says so, as far as it is of this history.
+    claimed_start: Offset,
     /// Everything below need not be read.
     recovery_point: Offset,
     /// Damage below is corruption, above it a torn end.
@@ -200,21 +161,19 @@ impl<D: Dir> Recoverer<'_, D> {
     fn run(dir: &D, config: &LogConfig, known: &Known) -> Result<Opened<D>, Trouble> {
         let is_new = dir.create()?;
         let entries = tidy(dir)?;
-        let floor = match Floor::read(dir)? {
-            None => None,
-            Some(_) if known.clean => {
-                Floor::remove(dir)?;
+        let floor = match read_mark(dir, &FLOOR)? {
+            Marked::Absent => None,
+            _ if known.clean => {
+                FLOOR.remove(dir)?;
                 None
             }
-            Some(Ok(floor)) => Some(floor),
-            Some(Err(version)) => {
-                let file = Floor::NAME.to_owned();
-                return Err(Trouble::Newer {
-                    file,
-                    version,
-                    known: Floor::VERSION,
-                });
-            }
+            Marked::At(floor) => Some(floor),
+            // Then everything is read again.
+            _ => Some(Offset::ZERO),
+        };
+        let marked_start = match read_mark(dir, &START)? {
+            Marked::At(start) => Some(start),
+            _ => None,
         };
         let limit = floor.unwrap_or(Offset(i64::MAX));
         let epochs = dir
@@ -224,6 +183,12 @@ impl<D: Dir> Recoverer<'_, D> {
             dir,
             config,
             known,
+            marked_start,
+            // A log that was reset may begin below where it did when the checkpoint was written; its mark knows.
+            claimed_start: match marked_start {
+                Some(_) => known.log_start.min(limit),
+                None => known.log_start,
+            },
             recovery_point: known.recovery_point.min(limit),
             flushed: known.recovery_point.max(known.high_watermark).min(limit),
             epochs_lost: epochs.is_none(),
@@ -241,13 +206,18 @@ impl<D: Dir> Recoverer<'_, D> {
     }
 
     fn open(&mut self, entries: &[Entry], floor: Option<Offset>) -> Result<Opened<D>, Trouble> {
-        let mut list = self.open_segments(entries)?;
-        let log_start = self.known.log_start;
+        let log_start = self
+            .claimed_start
+            .max(self.marked_start.unwrap_or(self.claimed_start));
+        if self.marked_start.is_some_and(|marked| marked < log_start) {
+            START.write(self.dir, log_start)?;
+        }
+        let mut list = self.open_segments(entries, log_start)?;
         let end = list.last().map(|segment| segment.next);
         let created = end.is_none_or(|end| end < log_start);
         if created {
             // Nothing that may be read is left, or nothing was there.
-            if let Some(end) = end {
+            if let Some(end) = end.filter(|end| *end < self.claimed_start) {
                 let reason = format!("the log ends at {end}, and starts at {log_start}");
                 let at = log_start;
                 let lost = Corruption { at, reason };
@@ -272,12 +242,8 @@ impl<D: Dir> Recoverer<'_, D> {
             self.recovery.torn = None;
         }
         self.epochs_dirty |= self.epochs.truncate_from_end(end);
-        // The checkpoint may be older than the start: what the epochs no longer tell of was deleted once already.
-        let told_from = self.epochs.entries().first().map(|entry| entry.start);
-        let start = log_start
-            .max(segments.first().base)
-            .max(told_from.unwrap_or(log_start))
-            .min(end);
+        // Without a mark (a log of an older version) what is left is all that is known.
+        let start = log_start.max(segments.first().base).min(end);
         self.epochs_dirty |= self.epochs.truncate_from_start(start);
         // Their removal must be durable before the log grows past them again.
         self.remove_snapshots(|at| at > end)?;
@@ -287,6 +253,7 @@ impl<D: Dir> Recoverer<'_, D> {
         Ok(Opened {
             segments,
             start,
+            start_marked: self.marked_start.is_some(),
             epochs: std::mem::take(&mut self.epochs),
             epochs_dirty: self.epochs_dirty,
             producers: producers.states,
@@ -330,8 +297,28 @@ impl<D: Dir> Recoverer<'_, D> {
     }
 
     /// Opens the segments in order, until one does not follow the one before.
-    fn open_segments(&mut self, entries: &[Entry]) -> io::Result<Vec<Segment<D>>> {
-        let bases = self.drop_below_start(&bases(entries))?;
+    fn open_segments(
+        &mut self,
+        entries: &[Entry],
+        log_start: Offset,
+    ) -> io::Result<Vec<Segment<D>>> {
+        let bases = self.drop_below_start(&bases(entries), log_start)?;
+        if self.marked_start.is_some()
+            && let Some(first) = bases.first().filter(|first| **first > log_start)
+        {
+            let reason = format!("the log starts at {log_start}, and its first segment at {first}");
+            tracing::error!(
+                dir = self.dir.path(),
+                offset = log_start.0,
+                reason,
+                "a segment is missing"
+            );
+            self.set_segments_aside(&bases)?;
+            let at = log_start;
+            self.recovery.corruption = Some(Corruption { at, reason });
+            return Ok(Vec::new());
+        }
+        self.doubt_epochs(&bases, log_start)?;
         let mut list: Vec<Segment<D>> = Vec::new();
         for (at, base) in bases.iter().enumerate() {
             let expected = list.last().map_or(*base, |before| before.next);
@@ -360,16 +347,40 @@ impl<D: Dir> Recoverer<'_, D> {
     }
 
     /// Segments that lie below the start altogether were deleted once already.
-    fn drop_below_start(&mut self, bases: &[Offset]) -> io::Result<Vec<Offset>> {
+    fn drop_below_start(&mut self, bases: &[Offset], log_start: Offset) -> io::Result<Vec<Offset>> {
         let below = bases
             .windows(2)
-            .take_while(|pair| pair[1] <= self.known.log_start)
+            .take_while(|pair| pair[1] <= log_start)
             .count();
         for base in &bases[..below] {
             remove_files(self.dir, *base)?;
             self.names_dirty = true;
         }
         Ok(bases[below..].to_vec())
+    }
+
+    /// Epochs that say nothing of the first batch are not those of this log: they are learnt from the batches again.
+    fn doubt_epochs(&mut self, bases: &[Offset], log_start: Offset) -> io::Result<()> {
+        let Some(first) = bases.first().filter(|_| !self.epochs_lost) else {
+            return Ok(());
+        };
+        let file = self.dir.open(&file_name(*first, LOG))?;
+        let Step::Batch(header) = Scan::new(&file, 0, file.len()?).next_header()? else {
+            return Ok(());
+        };
+        let batch = header.view();
+        let told = self.epochs.epoch_at(batch.base_offset().max(log_start));
+        if batch.leader_epoch() >= LeaderEpoch(0) && told.is_none() {
+            tracing::warn!(
+                dir = self.dir.path(),
+                epochs = ?self.epochs.entries().first(),
+                "the leader epochs do not cover the log and are learnt from its batches again"
+            );
+            self.epochs.clear();
+            self.epochs_lost = true;
+            self.epochs_dirty = true;
+        }
+        Ok(())
     }
 
     /// Learns what a segment holds: all of it if it is not known to be flushed, else from its last index entry on. `top`
@@ -546,6 +557,17 @@ impl<D: Dir> Recoverer<'_, D> {
 
 struct Rest {
     valid_batch: bool,
+}
+
+fn read_mark<D: Dir>(dir: &D, mark: &Mark) -> Result<Marked, Trouble> {
+    match mark.read(dir)? {
+        Marked::Newer { version, known } => Err(Trouble::Newer {
+            file: mark.name.to_owned(),
+            version,
+            known,
+        }),
+        found => Ok(found),
+    }
 }
 
 /// Removes what unfinished operations left, and indexes without a log.

@@ -711,6 +711,196 @@ fn a_log_that_ends_before_its_start_is_not_what_it_was() {
     );
 }
 
+/// What is left of a log must not be taken for all of it: it would be trusted, lead, and have everybody delete the rest.
+#[test]
+fn a_log_without_its_oldest_segment_is_not_what_it_was() {
+    let restarts = [("clean", true), ("killed", false)];
+    for (name_of_row, clean) in restarts {
+        for deleted in [0, 2] {
+            let dir = SimDir::new(1);
+            let mut log = fresh(&dir);
+            for fill in 0..60 {
+                append(&mut log, plain(1, 100, fill));
+            }
+            flush(&mut log);
+            let segments = log.segments();
+            let start = segments[deleted].base_offset;
+            log.advance_start(start).unwrap();
+            let end = log.end_offset();
+            if clean {
+                log.close().unwrap();
+            }
+            dir.kill();
+            let files = dir.subdirectory("t-0");
+            files.remove(&name(start.0, "log")).unwrap();
+            let known = Known {
+                recovery_point: end,
+                clean,
+                same_boot: true,
+                ..Known::default()
+            };
+            let (mut log, recovery) = open(&dir, small_segments(), known);
+            let row = format!("{name_of_row}, the first {deleted} had been deleted");
+            assert_eq!(recovery.corruption.unwrap().at, start, "{row}");
+            assert_eq!((log.start_offset(), log.end_offset()), (start, start));
+            let kept = segments[deleted + 1..].iter();
+            for segment in kept {
+                let damaged = name(segment.base_offset.0, "damaged");
+                assert!(files.read_file(&damaged).unwrap().is_some(), "{row}");
+            }
+            assert_eq!(append(&mut log, plain(1, 10, 1)).first_offset, start);
+        }
+    }
+}
+
+/// An older version did not note where a log begins. What is there is believed once, and noted.
+#[test]
+fn a_log_of_an_older_version_begins_where_its_first_segment_does() {
+    let dir = SimDir::new(1);
+    let mut log = fresh(&dir);
+    for fill in 0..60 {
+        append(&mut log, plain(1, 100, fill));
+    }
+    flush(&mut log);
+    let segments = log.segments();
+    let known = Known {
+        recovery_point: log.end_offset(),
+        same_boot: true,
+        ..Known::default()
+    };
+    let files = dir.subdirectory("t-0");
+    dir.kill();
+    files.remove("log-start").unwrap();
+    files.remove(&name(0, "log")).unwrap();
+    let (log, recovery) = open(&dir, small_segments(), known);
+    assert_eq!(recovery.corruption, None);
+    assert_eq!(log.start_offset(), segments[1].base_offset);
+    dir.kill();
+    files
+        .remove(&name(segments[1].base_offset.0, "log"))
+        .unwrap();
+    let (_, recovery) = open(&dir, small_segments(), known);
+    assert_eq!(recovery.corruption.unwrap().at, segments[1].base_offset);
+}
+
+/// Neither what an epochs file says too little, nor what it says wrongly, moves the start: it is learnt anew.
+#[test]
+fn epochs_that_do_not_cover_the_log_are_learnt_again() {
+    for text in ["0\n2\n0 8\n1 30\n", "0\n1\n1 30\n", "0\n0\n"] {
+        for clean in [true, false] {
+            let dir = SimDir::new(1);
+            let mut log = fresh(&dir);
+            for at in 0..60 {
+                log.append_as_leader(&mut plain(1, 100, 1), LeaderEpoch(at / 30), now(1))
+                    .unwrap();
+            }
+            let (bytes, epochs) = (everything(&log), log.leader_epochs().clone());
+            let end = log.close().unwrap();
+            let files = dir.subdirectory("t-0");
+            assert_eq!(
+                files.read_file(EPOCHS).unwrap().unwrap(),
+                b"0\n2\n0 0\n1 30\n"
+            );
+            write_atomically(&files, EPOCHS, text.as_bytes()).unwrap();
+            let known = Known {
+                recovery_point: end,
+                clean,
+                same_boot: true,
+                ..Known::default()
+            };
+            let (log, recovery) = open(&dir, small_segments(), known);
+            assert_eq!(recovery.corruption, None, "{text:?}");
+            assert_eq!(log.start_offset(), Offset(0), "{text:?}");
+            assert_eq!(everything(&log), bytes, "{text:?}");
+            assert_eq!(*log.leader_epochs(), epochs, "{text:?}");
+        }
+    }
+}
+
+/// The power goes, or the process is killed, at every single step of a life in which the start moves in every way, while
+/// the log-start checkpoint was never written: what is missing was deleted, and nothing that was deleted comes back.
+#[test]
+fn whatever_moves_the_start_may_be_cut_short() {
+    for steps in 0..420 {
+        for killed in [true, false] {
+            let dir = SimDir::new(steps + 1);
+            let mut least = Offset(0);
+            dir.cut_power_after(steps);
+            let _ = life_of_deletions(&dir, &mut least);
+            if killed {
+                dir.kill();
+            } else {
+                dir.crash();
+            }
+            let known = Known {
+                same_boot: killed,
+                ..Known::default()
+            };
+            let (mut log, recovery) = open(&dir, small_segments(), known);
+            let row = format!("cut short after {steps}, killed: {killed}");
+            assert_eq!(recovery.corruption, None, "{row}");
+            assert!(log.start_offset() >= least, "{row}");
+            everything(&log);
+            append(&mut log, plain(1, 10, 1));
+        }
+    }
+}
+
+fn life_of_deletions(dir: &SimDir, least: &mut Offset) -> Result<(), LogError> {
+    let (mut log, _) = Log::open(
+        dir.subdirectory("t-0"),
+        small_segments(),
+        Known::default(),
+        now(0),
+    )?;
+    let fill = |log: &mut Log<SimDir>, count: u8| -> Result<(), LogError> {
+        for fill in 0..count {
+            let mut batch = plain(2, 200, fill);
+            if log.append_as_leader(&mut batch, EPOCH, now(1)).is_err() {
+                return Ok(());
+            }
+        }
+        if let Some(job) = log.begin_flush() {
+            let result = job.run();
+            log.finish_flush(job, result)?;
+        }
+        Ok(())
+    };
+    fill(&mut log, 12)?;
+    // DeleteRecords, within a segment and beyond one.
+    for start in [3, 11] {
+        *least = log.advance_start(Offset(start))?;
+    }
+    log.set_config(LogConfig {
+        retention_bytes: Some(2_500),
+        retention_ms: None,
+        ..small_segments()
+    });
+    fill(&mut log, 8)?;
+    let end = log.end_offset();
+    *least = log.delete_expired(now(2_000), end)?;
+    // A follower begins anew above, then gets the batch whole that holds its start.
+    log.reset_to(Offset(5_000))?;
+    *least = Offset(5_000);
+    let mut batch = plain(4, 100, 1);
+    let mut patched = BatchMut::parse(&mut batch).unwrap();
+    patched.set_base_offset(Offset(4_998));
+    patched.set_leader_epoch(EPOCH);
+    if log.append_as_follower(&batch, EPOCH, now(1)).is_err() {
+        return Ok(());
+    }
+    fill(&mut log, 12)?;
+    let end = log.end_offset();
+    *least = log.delete_expired(now(2_000), end)?;
+    // And below, where its leader's log begins.
+    *least = Offset(0);
+    log.reset_to(Offset(100))?;
+    *least = Offset(100);
+    fill(&mut log, 12)?;
+    log.advance_start(log.end_offset())?;
+    Ok(())
+}
+
 /// D4: a flipped bit in a flushed segment is found before it is served.
 #[test]
 fn damage_in_a_flushed_segment_is_not_served() {
@@ -1000,6 +1190,8 @@ struct Model {
     epoch: LeaderEpoch,
     sequences: std::collections::BTreeMap<i64, i32>,
     checkpoint: Offset,
+    /// What the log-start checkpoint says: never more than the log knows itself.
+    start_checkpoint: Offset,
     config: LogConfig,
 }
 
@@ -1021,6 +1213,7 @@ impl Model {
             epoch: LeaderEpoch(0),
             sequences: std::collections::BTreeMap::new(),
             checkpoint: Offset(0),
+            start_checkpoint: Offset(0),
             config,
         }
     }
@@ -1129,6 +1322,7 @@ impl Model {
             Step::Checkpoint => {
                 let point = self.log().prepare_checkpoint().unwrap();
                 self.checkpoint = point.offset;
+                self.start_checkpoint = self.start;
                 self.log().checkpointed(point).unwrap();
             }
             Step::Crash => {
@@ -1149,6 +1343,7 @@ impl Model {
                 let end = self.log.take().unwrap().close().unwrap();
                 self.durable = end;
                 self.checkpoint = end;
+                self.start_checkpoint = self.start;
                 self.dir.crash();
                 self.reopen(true, false);
                 assert_eq!(self.log().end_offset(), end);
@@ -1160,7 +1355,7 @@ impl Model {
     fn reopen(&mut self, clean: bool, same_boot: bool) {
         self.job = None;
         let known = Known {
-            log_start: self.start,
+            log_start: self.start_checkpoint,
             recovery_point: self.checkpoint,
             high_watermark: self.start,
             clean,
@@ -1295,6 +1490,7 @@ fn the_layout_on_disk() {
             "00000000000000000028.timeindex",
             "00000000000000000032.snapshot",
             "leader-epoch-checkpoint",
+            "log-start",
         ]
     );
     let read = |name: &str| files.read_file(name).unwrap().unwrap();
