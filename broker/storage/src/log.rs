@@ -112,6 +112,8 @@ pub struct Log<D: Dir> {
     /// Offset of the newest producer snapshot.
     snapshot_at: Option<Offset>,
     unflushed_since: Option<Monotonic>,
+    /// What the wall clock said last.
+    wall: Timestamp,
     /// Where reads found other bytes than were written.
     damaged: Mutex<BTreeSet<Offset>>,
 }
@@ -143,7 +145,7 @@ impl<D: Dir> Log<D> {
         health: Arc<DirHealth>,
     ) -> Result<(Self, Recovery), LogError> {
         health.check()?;
-        let opened = recovery::recover(&dir, &config, &known).inspect_err(|error| {
+        let opened = recovery::recover(&dir, &config, &known, now.wall).inspect_err(|error| {
             if let LogError::Storage(failure) = error {
                 health.fail(failure);
             }
@@ -171,6 +173,7 @@ impl<D: Dir> Log<D> {
             epochs_dirty: opened.epochs_dirty,
             snapshot_at: opened.snapshot_at,
             unflushed_since: None,
+            wall: now.wall,
             damaged: Mutex::default(),
             config,
         };
@@ -360,6 +363,7 @@ impl<D: Dir> Log<D> {
             patched.set_log_append_time(now.wall);
         }
         let view = patched.view();
+        self.wall = now.wall;
         self.write_run(view.as_bytes())?;
         self.unflushed_since.get_or_insert(now.monotonic);
         Ok(AppendInfo {
@@ -435,6 +439,7 @@ impl<D: Dir> Log<D> {
             self.restart_at(first_offset, self.start)
                 .map_err(|cause| self.fail("append", cause))?;
         }
+        self.wall = now.wall;
         self.write_run(records)?;
         self.unflushed_since.get_or_insert(now.monotonic);
         Ok(AppendInfo {
@@ -555,7 +560,7 @@ impl<D: Dir> Log<D> {
                     batch.size() as u64,
                     self.config.index_interval_bytes,
                 )?;
-                self.producers.apply(&batch);
+                self.producers.apply(&batch, self.wall);
                 self.epochs_dirty |= self
                     .epochs
                     .assign(batch.leader_epoch(), batch.base_offset());
@@ -949,7 +954,7 @@ impl<D: Dir> Log<D> {
     }
 
     fn load_producers(&mut self, end: Offset) -> Result<(), LogError> {
-        let loaded = recovery::load_producers(&self.dir, &self.segments, end);
+        let loaded = recovery::load_producers(&self.dir, &self.segments, end, self.wall);
         match loaded {
             Ok(loaded) => {
                 self.producers = loaded.states;
@@ -1073,6 +1078,7 @@ impl<D: Dir> Log<D> {
     /// `Storage`.
     pub fn delete_expired(&mut self, now: Now, high_watermark: Offset) -> Result<Offset, LogError> {
         self.usable()?;
+        self.wall = now.wall;
         self.producers
             .expire(now.wall, self.config.producer_id_expiration_ms);
         self.roll_expired(now)
@@ -1139,11 +1145,11 @@ impl<D: Dir> Log<D> {
     fn keep_producers_of_what_goes(&mut self, first: Offset) -> io::Result<()> {
         let name = file_name(first, SNAPSHOT);
         let kept = self.dir.read_file(&name)?;
-        if kept.is_some_and(|bytes| ProducerStates::from_snapshot(&bytes).is_ok()) {
+        if kept.is_some_and(|bytes| ProducerStates::from_snapshot(&bytes, self.wall).is_ok()) {
             self.dir.open(&name)?.sync_data()?;
             return self.dir.sync();
         }
-        let states = recovery::producers_at(&self.dir, &self.segments, first)?;
+        let states = recovery::producers_at(&self.dir, &self.segments, first, self.wall)?;
         write_atomically(&self.dir, &name, &states.to_snapshot())
     }
 

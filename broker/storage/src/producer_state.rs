@@ -1,6 +1,7 @@
 //! Idempotent producers (KIP-98): what each wrote last, so that a retry is recognised and a gap refused.
 //! Law: pure, and part of the log: followers, recovery and truncation arrive at the same state by replaying the same
 //! batches. A batch is applied only after it was appended; after a truncation the state is loaded again, never patched.
+//! What a producer wrote is forgotten by when it was appended here, never by what its records say of their time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +14,8 @@ use crate::error::AppendError;
 pub const REMEMBERED_BATCHES: usize = 5;
 
 const MAGIC: &[u8; 4] = b"KUPS";
-const VERSION: u16 = 1;
+/// The version without times of append is still read.
+const VERSION: u16 = 2;
 
 /// One batch of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub struct ProducedBatch {
 }
 
 /// What is known of one producer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Producer {
     /// Its incarnation.
     pub epoch: ProducerEpoch,
@@ -39,11 +41,35 @@ pub struct Producer {
     pub marked: bool,
     /// Timestamp of its last batch or marker.
     pub last_timestamp: Timestamp,
+    /// When its last batch or marker was appended, by the clock of this replica: not before it was, but later if that was
+    /// learnt from the log again. The time it is forgotten is counted from here.
+    pub last_append: Timestamp,
     /// Where its open transaction began in this partition.
     pub open_transaction: Option<Offset>,
     /// Its last batches, oldest first.
     pub batches: VecDeque<ProducedBatch>,
 }
+
+/// Replicas know the same of a producer, whenever each of them heard of it.
+impl PartialEq for Producer {
+    fn eq(&self, other: &Self) -> bool {
+        let Self {
+            epoch,
+            marked,
+            last_timestamp,
+            last_append: _,
+            open_transaction,
+            batches,
+        } = self;
+        *epoch == other.epoch
+            && *marked == other.marked
+            && *last_timestamp == other.last_timestamp
+            && *open_transaction == other.open_transaction
+            && *batches == other.batches
+    }
+}
+
+impl Eq for Producer {}
 
 impl Producer {
     fn new(epoch: ProducerEpoch) -> Self {
@@ -51,6 +77,7 @@ impl Producer {
             epoch,
             marked: false,
             last_timestamp: Timestamp::NONE,
+            last_append: Timestamp::NONE,
             open_transaction: None,
             batches: VecDeque::new(),
         }
@@ -172,7 +199,8 @@ impl ProducerStates {
     }
 
     /// Takes note of a batch that is in the log, whatever it says: followers and recovery never refuse (KAFKA-6003).
-    pub fn apply(&mut self, batch: &BatchView<'_>) {
+    /// `appended` is what the clock says, or said when it was appended.
+    pub fn apply(&mut self, batch: &BatchView<'_>, appended: Timestamp) {
         let id = batch.producer_id();
         if id == ProducerId::NONE {
             return;
@@ -188,6 +216,7 @@ impl ProducerStates {
             producer.batches.clear();
         }
         producer.last_timestamp = batch.max_timestamp();
+        producer.last_append = appended;
         if batch.is_control() {
             producer.open_transaction = None;
             producer.marked = true;
@@ -208,11 +237,11 @@ impl ProducerStates {
         });
     }
 
-    /// Forgets producers that wrote nothing for `expiration_ms`, except those with an open transaction.
+    /// Forgets producers of which nothing was appended for `expiration_ms`, except those with an open transaction.
     pub fn expire(&mut self, wall: Timestamp, expiration_ms: i64) {
         self.producers.retain(|_, producer| {
             producer.open_transaction.is_some()
-                || wall.0.saturating_sub(producer.last_timestamp.0) < expiration_ms
+                || wall.0.saturating_sub(producer.last_append.0) < expiration_ms
         });
     }
 
@@ -230,6 +259,7 @@ impl ProducerStates {
             body.extend_from_slice(&producer.epoch.0.to_be_bytes());
             body.push(producer.marked.into());
             body.extend_from_slice(&producer.last_timestamp.0.to_be_bytes());
+            body.extend_from_slice(&producer.last_append.0.to_be_bytes());
             let open = producer.open_transaction.unwrap_or(Offset::UNKNOWN);
             body.extend_from_slice(&open.0.to_be_bytes());
             body.push(producer.batches.len() as u8);
@@ -248,11 +278,11 @@ impl ProducerStates {
         bytes
     }
 
-    /// Reads a `.snapshot` file.
+    /// Reads a `.snapshot` file. What an older version of it does not say of the time of an append counts as `now`.
     ///
     /// # Errors
     /// If a newer version wrote it, or it is damaged.
-    pub fn from_snapshot(bytes: &[u8]) -> Result<Self, BadSnapshot> {
+    pub fn from_snapshot(bytes: &[u8], now: Timestamp) -> Result<Self, BadSnapshot> {
         let mut input = Input(bytes);
         if input.take::<4>()? != *MAGIC {
             return Err(BadSnapshot::Damaged);
@@ -273,6 +303,10 @@ impl ProducerStates {
             let mut producer = Producer::new(ProducerEpoch(i16::from_be_bytes(input.take()?)));
             producer.marked = u8::from_be_bytes(input.take()?) != 0;
             producer.last_timestamp = Timestamp(i64::from_be_bytes(input.take()?));
+            producer.last_append = match version {
+                0 | 1 => now,
+                _ => Timestamp(i64::from_be_bytes(input.take()?)),
+            };
             let open = Offset(i64::from_be_bytes(input.take()?));
             producer.open_transaction = (open != Offset::UNKNOWN).then_some(open);
             for _ in 0..u8::from_be_bytes(input.take()?) {

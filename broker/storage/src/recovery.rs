@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use kuorum_protocol::{LeaderEpoch, Offset};
+use kuorum_protocol::{LeaderEpoch, Offset, Timestamp};
 
 use crate::checkpoint::{TEMPORARY, write_atomically};
 use crate::config::LogConfig;
@@ -126,14 +126,16 @@ pub(crate) fn recover<D: Dir>(
     dir: &D,
     config: &LogConfig,
     known: &Known,
+    now: Timestamp,
 ) -> Result<Opened<D>, LogError> {
-    Recoverer::run(dir, config, known).map_err(|trouble| trouble.into_error(dir))
+    Recoverer::run(dir, config, known, now).map_err(|trouble| trouble.into_error(dir))
 }
 
 struct Recoverer<'a, D: Dir> {
     dir: &'a D,
     config: &'a LogConfig,
     known: &'a Known,
+    now: Timestamp,
     /// Where the log's own mark says that it begins, if there is a sound one.
     marked_start: Option<Offset>,
     /// Where the checkpoint says so, as far as it is of this history.
@@ -158,7 +160,12 @@ enum Ending {
 }
 
 impl<D: Dir> Recoverer<'_, D> {
-    fn run(dir: &D, config: &LogConfig, known: &Known) -> Result<Opened<D>, Trouble> {
+    fn run(
+        dir: &D,
+        config: &LogConfig,
+        known: &Known,
+        now: Timestamp,
+    ) -> Result<Opened<D>, Trouble> {
         let is_new = dir.create()?;
         let entries = tidy(dir)?;
         let floor = match read_mark(dir, &FLOOR)? {
@@ -183,6 +190,7 @@ impl<D: Dir> Recoverer<'_, D> {
             dir,
             config,
             known,
+            now,
             marked_start,
             // A log that was reset may begin below where it did when the checkpoint was written; its mark knows.
             claimed_start: match marked_start {
@@ -248,7 +256,7 @@ impl<D: Dir> Recoverer<'_, D> {
         // Their removal must be durable before the log grows past them again.
         self.remove_snapshots(|at| at > end)?;
         self.make_durable(&segments)?;
-        let producers = replay_producers(self.dir, &segments, end)?;
+        let producers = replay_producers(self.dir, &segments, end, self.now)?;
         self.recovery.scanned_bytes += producers.read_bytes;
         Ok(Opened {
             segments,
@@ -623,13 +631,15 @@ pub(crate) struct LoadedProducers {
     read_bytes: u64,
 }
 
-/// The newest sound snapshot at or below `end`, and every batch after it.
+/// The newest sound snapshot at or below `end`, and every batch after it: when those were appended nothing tells, so they
+/// count as of `now`, which is later.
 pub(crate) fn load_producers<D: Dir>(
     dir: &D,
     segments: &Segments<D>,
     end: Offset,
+    now: Timestamp,
 ) -> Result<LoadedProducers, LogError> {
-    replay_producers(dir, segments, end).map_err(|trouble| trouble.into_error(dir))
+    replay_producers(dir, segments, end, now).map_err(|trouble| trouble.into_error(dir))
 }
 
 /// The producers as of `offset`, as far as snapshots and batches still tell.
@@ -637,8 +647,9 @@ pub(crate) fn producers_at<D: Dir>(
     dir: &D,
     segments: &Segments<D>,
     offset: Offset,
+    now: Timestamp,
 ) -> io::Result<ProducerStates> {
-    match replay_producers(dir, segments, offset) {
+    match replay_producers(dir, segments, offset, now) {
         Ok(loaded) => Ok(loaded.states),
         Err(Trouble::Io(error)) => Err(error),
         Err(Trouble::Newer { file, .. }) => Err(io::Error::other(format!("{file} is too new"))),
@@ -649,6 +660,7 @@ fn replay_producers<D: Dir>(
     dir: &D,
     segments: &Segments<D>,
     end: Offset,
+    now: Timestamp,
 ) -> Result<LoadedProducers, Trouble> {
     let mut loaded = LoadedProducers {
         states: ProducerStates::new(),
@@ -657,7 +669,7 @@ fn replay_producers<D: Dir>(
     };
     for at in snapshots(dir)?.into_iter().rev().filter(|at| *at <= end) {
         let file = file_name(at, SNAPSHOT);
-        match ProducerStates::from_snapshot(&dir.read_file(&file)?.unwrap_or_default()) {
+        match ProducerStates::from_snapshot(&dir.read_file(&file)?.unwrap_or_default(), now) {
             Ok(states) => {
                 loaded.states = states;
                 loaded.snapshot_at = Some(at);
@@ -697,7 +709,7 @@ fn replay_producers<D: Dir>(
             if header.view().base_offset() >= end {
                 break;
             }
-            loaded.states.apply(&header.view());
+            loaded.states.apply(&header.view(), now);
         }
         loaded.read_bytes += scan.read_bytes();
     }

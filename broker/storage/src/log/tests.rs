@@ -418,6 +418,63 @@ fn duplicates_are_answered_and_gaps_refused_across_roll_restart_and_retention() 
     assert!(!append(&mut log, produced(9, 0, 12, 2)).duplicate);
 }
 
+/// Old events, or a replay of what was set aside long ago: the records' time says nothing about when they were written.
+#[test]
+fn a_retry_of_old_records_is_recognised_for_as_long_as_any_other() {
+    const HOUR: u64 = 3_600_000;
+    let written = 1_000 * HOUR;
+    for leads in [true, false] {
+        let dir = SimDir::new(1);
+        let mut log = fresh(&dir);
+        log.set_config(LogConfig {
+            retention_ms: None,
+            ..small_segments()
+        });
+        let batch = produced(9, 0, 0, 4);
+        if leads {
+            log.append_as_leader(&mut batch.clone(), EPOCH, now(written))
+                .unwrap();
+        } else {
+            log.append_as_follower(&batch, EPOCH, now(written)).unwrap();
+        }
+        append_other(&mut log, written);
+        let expect = |log: &mut Log<SimDir>, at: u64, known: bool| {
+            let end = log.end_offset();
+            log.delete_expired(now(at), end).unwrap();
+            assert_eq!(log.producers().get(ProducerId(9)).is_some(), known, "{at}");
+        };
+        expect(&mut log, written + 23 * HOUR, true);
+        // Cut back: what is left is learnt again.
+        log.truncate_to(Offset(4)).unwrap();
+        expect(&mut log, written + 24 * HOUR, true);
+        flush(&mut log);
+        // Killed, with no snapshot of it: counted from the start of the process.
+        dir.kill();
+        let opened = written + 30 * HOUR;
+        let (mut log, _) = Log::open(
+            dir.subdirectory("t-0"),
+            LogConfig {
+                retention_ms: None,
+                ..small_segments()
+            },
+            Known::default(),
+            now(opened),
+        )
+        .unwrap();
+        expect(&mut log, opened + 23 * HOUR, true);
+        let retry = log
+            .append_as_leader(&mut batch.clone(), EPOCH, now(opened + 23 * HOUR))
+            .unwrap();
+        assert!(retry.duplicate);
+        expect(&mut log, opened + 25 * HOUR, false);
+    }
+}
+
+fn append_other(log: &mut Log<SimDir>, at: u64) {
+    log.append_as_leader(&mut plain(1, 10, 1), EPOCH, now(at))
+        .unwrap();
+}
+
 #[test]
 fn a_truncated_batch_is_no_duplicate() {
     let dir = SimDir::new(1);
@@ -1395,7 +1452,7 @@ impl Model {
         let mut states = ProducerStates::new();
         let log = self.log.as_ref().unwrap();
         for bytes in &self.batches {
-            states.apply(&BatchView::parse(bytes).unwrap());
+            states.apply(&BatchView::parse(bytes).unwrap(), now(1).wall);
         }
         for (id, producer) in states.iter() {
             assert_eq!(log.producers().get(id), Some(producer));
@@ -1517,7 +1574,7 @@ fn the_layout_on_disk() {
         .collect();
     assert_eq!(read("00000000000000000000.timeindex"), times);
     assert_eq!(read("leader-epoch-checkpoint"), b"0\n2\n0 0\n1 20\n");
-    assert_eq!(read("00000000000000000032.snapshot")[..6], *b"KUPS\0\x01");
+    assert_eq!(read("00000000000000000032.snapshot")[..6], *b"KUPS\0\x02");
 }
 
 /// Neither field is checked anew at a start that trusts what was flushed, and the first is not even in the checksum.

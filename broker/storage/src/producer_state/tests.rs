@@ -5,6 +5,7 @@ use super::*;
 struct Story {
     states: ProducerStates,
     end: i64,
+    clock: Timestamp,
 }
 
 impl Story {
@@ -12,6 +13,7 @@ impl Story {
         Self {
             states: ProducerStates::new(),
             end: 0,
+            clock: Timestamp(1_000),
         }
     }
 
@@ -37,7 +39,7 @@ impl Story {
         batch.set_base_offset(Offset(self.end));
         match self.states.check(&batch.view()) {
             Ok(Verdict::New) => {
-                self.states.apply(&batch.view());
+                self.states.apply(&batch.view(), self.clock);
                 self.end += i64::from(records);
                 (self.end - i64::from(records)).to_string()
             }
@@ -57,7 +59,8 @@ impl Story {
             0,
             Timestamp(1),
         );
-        self.states.apply(&BatchView::parse(&marker).unwrap());
+        self.states
+            .apply(&BatchView::parse(&marker).unwrap(), self.clock);
         self.end += 1;
     }
 }
@@ -145,7 +148,7 @@ fn stories() {
         }
         let bytes = story.states.to_snapshot();
         assert_eq!(
-            ProducerStates::from_snapshot(&bytes),
+            ProducerStates::from_snapshot(&bytes, Timestamp(1)),
             Ok(story.states),
             "{name}"
         );
@@ -185,12 +188,37 @@ fn a_silent_producer_is_forgotten_and_may_go_on() {
     assert_eq!(story.produce(0, 57, 1, false), "1", "E8");
 }
 
+/// The records say 1 000, whatever the clock says: an old event is no reason to forget who wrote it a moment ago.
+#[test]
+fn it_is_forgotten_by_when_it_was_appended() {
+    let mut story = Story::new();
+    story.clock = Timestamp(5_000_000);
+    story.produce(0, 0, 1, false);
+    story.states.expire(Timestamp(5_000_099), 100);
+    let bytes = story.states.to_snapshot();
+    let read = |bytes: &[u8]| ProducerStates::from_snapshot(bytes, Timestamp(7_000_000)).unwrap();
+    let producer = read(&bytes).get(ProducerId(9)).unwrap().clone();
+    assert_eq!(producer.last_timestamp, Timestamp(1_000));
+    assert_eq!(producer.last_append, Timestamp(5_000_000));
+    // The first version of the file said nothing of it.
+    let mut body = bytes[10..].to_vec();
+    body.drain(23..31);
+    let mut older = b"KUPS\0\x01".to_vec();
+    older.extend_from_slice(&crc32c::crc32c(&body).to_be_bytes());
+    older.extend_from_slice(&body);
+    let producer = read(&older).get(ProducerId(9)).unwrap().clone();
+    assert_eq!(producer.last_timestamp, Timestamp(1_000));
+    assert_eq!(producer.last_append, Timestamp(7_000_000));
+}
+
 #[test]
 fn followers_take_whatever_is_in_the_log() {
     let mut story = Story::new();
     for sequence in [5, 3, 9] {
         let bytes = Story::batch(0, sequence, 1, false);
-        story.states.apply(&BatchView::parse(&bytes).unwrap());
+        story
+            .states
+            .apply(&BatchView::parse(&bytes).unwrap(), Timestamp(1));
     }
     let producer = story.states.get(ProducerId(9)).unwrap();
     assert_eq!(producer.last_sequence(), Some(Sequence(9)));
@@ -205,19 +233,22 @@ fn a_damaged_snapshot_is_known_as_one() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x10;
         assert!(
-            ProducerStates::from_snapshot(&damaged).is_err(),
+            ProducerStates::from_snapshot(&damaged, Timestamp(1)).is_err(),
             "byte {at}"
         );
         assert!(
-            ProducerStates::from_snapshot(&bytes[..at]).is_err(),
+            ProducerStates::from_snapshot(&bytes[..at], Timestamp(1)).is_err(),
             "cut at {at}"
         );
     }
     let mut newer = bytes;
-    newer[5] = 2;
+    newer[5] = 3;
     let known = BadSnapshot::Newer {
-        version: 2,
-        known: 1,
+        version: 3,
+        known: 2,
     };
-    assert_eq!(ProducerStates::from_snapshot(&newer), Err(known));
+    assert_eq!(
+        ProducerStates::from_snapshot(&newer, Timestamp(1)),
+        Err(known)
+    );
 }
