@@ -11,7 +11,9 @@ use kuorum_metadata::control::tick::{Ticked, tick};
 use kuorum_metadata::control::{
     self, Command, CommandReply, Decision, Heartbeats, Random, Refusal, brokers, office,
 };
-use kuorum_metadata::record::{ConfigResource, Listener, MetadataRecord, RecordBatch};
+use kuorum_metadata::record::{
+    ConfigResource, Listener, MetadataRecord, PartitionChange, RecordBatch,
+};
 use kuorum_metadata::rpc::{HeartbeatReply, HeartbeatRequest, RegisterRequest};
 use kuorum_metadata::{Applied, History, MetadataImage, PartitionImage, events};
 use kuorum_protocol::{
@@ -68,6 +70,27 @@ pub fn line(partition: &PartitionImage) -> String {
     )
 }
 
+/// Brokers with a single directory tell where a replica lies as soon as there is one: here in the record that makes it.
+fn tell_place(image: &MetadataImage, record: &mut MetadataRecord) {
+    let (replicas, directories) = match record {
+        MetadataRecord::Partition(partition) => (&partition.replicas, &mut partition.directories),
+        MetadataRecord::PartitionChange(PartitionChange {
+            replicas: Some(replicas),
+            directories: Some(directories),
+            ..
+        }) => (&*replicas, directories),
+        _ => return,
+    };
+    for (replica, directory) in replicas.iter().zip(directories) {
+        let broker = image.broker(*replica);
+        if directory.is_zero()
+            && let Some([only]) = broker.map(|broker| &broker.directories[..])
+        {
+            *directory = *only;
+        }
+    }
+}
+
 impl World {
     /// A cluster whose first controller is in office.
     pub fn new() -> Self {
@@ -101,7 +124,10 @@ impl World {
         self.soft.take_office(&self.image, self.now);
     }
 
-    pub fn append(&mut self, batch: RecordBatch) {
+    pub fn append(&mut self, mut batch: RecordBatch) {
+        for record in &mut batch.records {
+            tell_place(&self.image, record);
+        }
         let offset = self.image.offset() + 1;
         let events = events::derive(&self.image, offset, batch.decided_at, &batch.records);
         self.history.push(events);
