@@ -9,7 +9,9 @@ SECONDS ?= 60
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 BIN_DIR ?= $(TARGET_DIR)/release
 
-export CLUSTER_DIR PORT_BASE SET BIN_DIR
+# `SET=` on the command line, with nothing in it, takes stored settings away.
+SET_CLEARED := $(if $(SET),,$(findstring command line,$(origin SET)))
+export CLUSTER_DIR PORT_BASE SET SET_CLEARED BIN_DIR
 
 CLUSTER := deploy/cluster.sh
 

@@ -19,6 +19,11 @@ host() { local entry=($HOSTS); entry=${entry[$1 - 1]:-127.0.0.1}; echo "${entry%
 enter() { local entry=($HOSTS); [ -z "$HOSTS" ] || echo "ip netns exec ${entry[$1 - 1]#*=}"; }
 
 die() { printf '%s\n' "$*" >&2; exit 1; }
+# How to call make so that it means this cluster and these programs: what is not as usual must be said each time.
+vars=''
+[ "$CLUSTER_DIR" = "$(realpath -m .cluster)" ] || vars+=" CLUSTER_DIR=$CLUSTER_DIR"
+[ "$PORT_BASE" = 9092 ] || vars+=" PORT_BASE=$PORT_BASE"
+[ "$BIN_DIR" = "$(realpath -m "${CARGO_TARGET_DIR:-target}/release")" ] || vars+=" BIN_DIR=$BIN_DIR"
 [[ "$PORT_BASE" =~ ^[1-9][0-9]{0,4}$ ]] && [ "$PORT_BASE" -le 65493 ] || die "PORT_BASE=$PORT_BASE is no port from 1 to 65493"
 client_port() { echo $((PORT_BASE + $1 - 1)); }
 internal_port() { echo $((PORT_BASE + 10 + $1 - 1)); }
@@ -28,6 +33,9 @@ admin_port() { echo $((PORT_BASE + 40 + $1 - 1)); }
 home() { echo "$CLUSTER_DIR/$1-$2"; }
 # Brokers that were added to the three nodes: they have no controller beside them.
 added() { local dir; for dir in "$CLUSTER_DIR"/broker-[4-9]; do [ ! -d "$dir" ] || echo "${dir##*-}"; done; }
+# Every process of the cluster as `role id`, controllers first.
+members() { local n; for n in "${NODES[@]}"; do echo "controller $n"; done; for n in "${NODES[@]}" $(added); do echo "broker $n"; done; }
+set_hint() { [ ! -s "$CLUSTER_DIR/set" ] || echo " (settings come from SET=\"$(cat "$CLUSTER_DIR/set")\": 'make up$vars SET=' takes them away, another SET replaces them)"; }
 
 bootstrap() { local n out=; for n in "${NODES[@]}"; do out+=",$(host "$n"):$(client_port "$n")"; done; echo "${out:1}"; }
 admins() { local n out=; for n in "${NODES[@]}"; do out+=",http://$(host "$n"):$(admin_port "$n")"; done; echo "${out:1}"; }
@@ -39,7 +47,8 @@ running() {
     [ -f "$dir/pid" ] || return 1
     pid=$(cat "$dir/pid")
     [ -r "/proc/$pid/cmdline" ] || return 1
-    tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF "$dir/$1.properties" || return 1
+    # It may end at any moment; then there is nothing to read, and nothing to complain of.
+    { tr '\0' '\n' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qxF "$dir/$1.properties" || return 1
     grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2>/dev/null && return 1
     echo "$pid"
 }
@@ -84,11 +93,10 @@ render() { # role id
 }
 
 format() { # role id
-    local dir said hint=; dir=$(home "$1" "$2")
+    local dir said; dir=$(home "$1" "$2")
     [ -x "$BIN_DIR/kuorum-$1" ] || die "there is no $BIN_DIR/kuorum-$1: run 'make build' once"
-    [ ! -s "$CLUSTER_DIR/set" ] || hint=" (the settings come from SET=\"$(cat "$CLUSTER_DIR/set")\": 'make up' with another SET replaces them)"
     said=$("$BIN_DIR/kuorum-$1" format --config "$dir/$1.properties" "--cluster-id=$(cat "$CLUSTER_DIR/cluster_id")" 2>&1) ||
-        die "could not format $1 $2: $said$hint"
+        die "could not format $1 $2: $said$(set_hint)"
     printf '%s %s\n' "$(date -u +%FT%T.%6NZ)" "$said" >>"$dir/log"
 }
 
@@ -97,7 +105,7 @@ start_one() { # role id
     dir=$(home "$role" "$n")
     # What programs of the chaos build keep there (docs/testing.md); others do not look.
     if [ -d "$dir/chaos" ]; then export KUORUM_CHAOS_DIR="$dir/chaos"; else unset KUORUM_CHAOS_DIR; fi
-    [ -f "$dir/$role.properties" ] || die "there is no $role $n in $CLUSTER_DIR: run 'make up' first"
+    [ -f "$dir/$role.properties" ] || die "there is no $role $n in $CLUSTER_DIR: run 'make up$vars' first"
     running "$role" "$n" >/dev/null && { echo "$role $n already runs (pid $(cat "$dir/pid"))"; return 0; }
     [ -x "$BIN_DIR/kuorum-$role" ] || die "there is no $BIN_DIR/kuorum-$role: run 'make up' once, it builds"
     # shellcheck disable=SC2046 # nothing, or words
@@ -105,7 +113,12 @@ start_one() { # role id
     local pid=$!
     echo "$pid" >"$dir/pid"
     # Until it has become the program, its command line is still this script's.
-    while [ -r "/proc/$pid/cmdline" ] && ! running "$role" "$n" >/dev/null && ! grep -q '^State:[[:space:]]*Z' "/proc/$pid/status"; do sleep 0.01; done
+    while [ -r "/proc/$pid/cmdline" ] && ! running "$role" "$n" >/dev/null && ! grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2>/dev/null; do sleep 0.01; done
+}
+
+did_not_start() { # role id
+    tail -n 3 "$(home "$1" "$2")/log" >&2
+    die "$1 $2 did not start$(set_hint)"
 }
 
 await_bound() { # role id
@@ -114,13 +127,13 @@ await_bound() { # role id
     else ports="$(quorum_port "$n") $(admin_port "$n")"; fi
     for port in $ports; do
         until listens "$(host "$n")" "$port"; do
-            running "$role" "$n" >/dev/null || { tail -n 3 "$(home "$role" "$n")/log" >&2; die "$role $n did not start"; }
+            running "$role" "$n" >/dev/null || did_not_start "$role" "$n"
             [ $SECONDS -lt $deadline ] || die "$role $n did not bind port $port in 10 s: see $(home "$role" "$n")/log"
             sleep 0.02
         done
     done
     # Somebody else may hold the port: then ours has ended, or is about to.
-    running "$role" "$n" >/dev/null || { tail -n 3 "$(home "$role" "$n")/log" >&2; die "$role $n did not start"; }
+    running "$role" "$n" >/dev/null || did_not_start "$role" "$n"
 }
 
 stop_one() { # role id
@@ -159,16 +172,31 @@ cluster_is_healthy() {
         body=$(http_get "$(host "$n")" "$(admin_port "$n")" /api/v1/cluster/health 2>/dev/null | tr -d ' \r\n') || continue
         case $body in *'"healthy":true'*) ;; *) continue ;; esac
         body=$(http_get "$(host "$n")" "$(admin_port "$n")" /api/v1/brokers 2>/dev/null | tr -d ' \r\n') || continue
-        [ "$(grep -o '"state":"active"' <<<"$body" | wc -l)" -ge ${#NODES[@]} ] && return 0
+        [ "$(grep -o '"state":"active"' <<<"$body" | wc -l)" -ge "$(members | grep -c broker)" ] && return 0
     done
     return 1
+}
+
+# Ports that the kernel may give to anybody's outgoing connections are sometimes taken when a process is to bind them.
+warn_of_ephemeral_ports() {
+    local low high last=$((PORT_BASE + 42))
+    [ -z "$HOSTS" ] && read -r low high 2>/dev/null </proc/sys/net/ipv4/ip_local_port_range || return 0
+    [ "$last" -lt "$low" ] || [ "$PORT_BASE" -gt "$high" ] ||
+        echo "warning: of the ports $PORT_BASE to $last some lie in $low to $high, from where this machine takes ports for outgoing connections: one may be taken when a process starts. A PORT_BASE up to $((low - 43)) avoids that" >&2
+}
+
+# What a failed `up` leaves behind.
+tell_what_runs() {
+    local role n count=0
+    while read -r role n; do running "$role" "$n" >/dev/null && count=$((count + 1)); done < <(members)
+    [ $count = 0 ] || echo "$count process(es) of the cluster in $CLUSTER_DIR run: 'make down$vars' stops them, 'make up$vars' tries again" >&2
 }
 
 up() {
     local n role fresh='' started=''
     if [ -f "$CLUSTER_DIR/cluster_id" ]; then
         [ "$asked_port_base" = 9092 ] || [ "$asked_port_base" = "$PORT_BASE" ] ||
-            die "the cluster in $CLUSTER_DIR was made with PORT_BASE=$PORT_BASE and keeps it: 'make clean' first, or choose another CLUSTER_DIR"
+            die "the cluster in $CLUSTER_DIR was made with PORT_BASE=$PORT_BASE and keeps it: 'make clean$vars' first, or choose another CLUSTER_DIR"
     else
         fresh=yes
         mkdir -p "$CLUSTER_DIR"
@@ -176,30 +204,29 @@ up() {
         [ -z "$HOSTS" ] || printf '%s\n' "$HOSTS" >"$CLUSTER_DIR/hosts"
         head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c1-22 >"$CLUSTER_DIR/cluster_id"
     fi
-    [ -z "${SET:-}" ] || printf '%s\n' "$SET" >"$CLUSTER_DIR/set"
-    for n in "${NODES[@]}"; do
-        for role in controller broker; do
-            running $role "$n" >/dev/null && continue
-            render $role "$n"
-            [ -d "$(home $role "$n")/data" ] || format $role "$n"
-        done
-    done
-    for role in controller broker; do
-        for n in "${NODES[@]}"; do running $role "$n" >/dev/null || { start_one $role "$n"; started=yes; }; done
-    done
-    for n in "${NODES[@]}"; do await_bound controller "$n"; await_bound broker "$n"; done
+    if [ -n "${SET:-}" ]; then printf '%s\n' "$SET" >"$CLUSTER_DIR/set"
+    elif [ -n "${SET_CLEARED:-}" ]; then rm -f "$CLUSTER_DIR/set"; fi
+    warn_of_ephemeral_ports
+    trap '[ $? = 0 ] || tell_what_runs' EXIT
+    # Not in a pipe: `die` ends all of it.
+    while read -r role n; do
+        running "$role" "$n" >/dev/null && continue
+        render "$role" "$n"
+        [ -d "$(home "$role" "$n")/data" ] || format "$role" "$n"
+    done < <(members)
+    while read -r role n; do running "$role" "$n" >/dev/null || { start_one "$role" "$n"; started=yes; }; done < <(members)
+    while read -r role n; do await_bound "$role" "$n"; done < <(members)
     local deadline=$((SECONDS + 60))
     until cluster_is_healthy; do
-        [ $SECONDS -lt $deadline ] || die "the cluster is not healthy after 60 s: 'make status' and 'make logs' say more"
+        [ $SECONDS -lt $deadline ] || die "the cluster is not healthy after 60 s: 'make status$vars' and 'make logs$vars' say more"
         sleep 0.05
     done
-    for n in "${NODES[@]}"; do await_bound controller "$n"; await_bound broker "$n"; done
-    for n in $(added); do running broker "$n" >/dev/null || { start_one broker "$n"; await_bound broker "$n"; started=yes; }; done
+    while read -r role n; do await_bound "$role" "$n"; done < <(members)
     if [ -n "$fresh" ]; then echo "A new cluster in $CLUSTER_DIR is up."
     elif [ -n "$started" ]; then echo "The cluster in $CLUSTER_DIR is up again."
     else
         echo "The cluster in $CLUSTER_DIR was up already."
-        [ -z "${SET:-}" ] || echo "SET is noted: it takes effect after 'make down' and 'make up'."
+        [ -z "${SET:-}${SET_CLEARED:-}" ] || echo "SET is noted: it takes effect after 'make down$vars' and 'make up$vars'."
     fi
     # What `kuorum` takes for granted is the usual ports.
     local where=''
@@ -213,41 +240,41 @@ Try next:
 $where  $BIN_DIR/kuorum topics create payments --partitions 3
   echo 'user_10|{"amount": 50000}' | $BIN_DIR/kuorum produce -t payments -k '|'
   $BIN_DIR/kuorum consume -t payments -e
-  make kill-broker ID=1      # then produce and consume again
-  make start-broker ID=1
-  make status
+  make kill-broker ID=1$vars      # then produce and consume again
+  make start-broker ID=1$vars
+  make status$vars
 TXT
 }
 
 add() { # broker id
-    [ ! -d "$(home broker "$1")" ] || die "broker $1 was added already: 'make start-broker ID=$1' starts it"
+    [ ! -d "$(home broker "$1")" ] || die "broker $1 was added already: 'make start-broker ID=$1$vars' starts it"
     render broker "$1"; format broker "$1"; start_one broker "$1"; await_bound broker "$1"
     echo "Broker $1 is up. Nothing lies on it yet: kuorum reassignments plan --topics … --brokers …"
 }
 
 status() {
     local n role pid state health
-    [ -f "$CLUSTER_DIR/port_base" ] || { echo "There is no cluster in $CLUSTER_DIR: 'make up' makes one."; return 0; }
+    [ -f "$CLUSTER_DIR/port_base" ] || { echo "There is no cluster in $CLUSTER_DIR: 'make up$vars' makes one."; return 0; }
     printf '%-6s %-12s %-10s %-8s %s\n' node process state pid addresses
-    for n in "${NODES[@]}"; do
-        for role in controller broker; do
-            if pid=$(running $role "$n"); then
-                state=running
-                grep -qE '^State:[[:space:]]*[Tt]' "/proc/$pid/status" && state=paused
-            else pid=-; state=stopped; fi
-            if [ $role = broker ]; then printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "clients $(host "$n"):$(client_port "$n"), http $(http_port "$n")"
-            else printf '%-6s %-12s %-10s %-8s %s\n' "$n" $role $state "$pid" "quorum $(host "$n"):$(quorum_port "$n"), admin $(admin_port "$n")"; fi
-        done
-    done
-    for n in $(added); do
-        if pid=$(running broker "$n"); then state=running; else pid=-; state=stopped; fi
-        printf '%-6s %-12s %-10s %-8s %s\n' - "broker $n" $state "$pid" "clients $(host "$n"):$(client_port "$n"), http $(http_port "$n")"
-    done
+    while read -r n role; do
+        if pid=$(running "$role" "$n"); then
+            state=running
+            ! grep -qsE '^State:[[:space:]]*[Tt]' "/proc/$pid/status" || state=paused
+        else pid=-; state=stopped; fi
+        if [ "$role" = broker ]; then printf '%-6s %-12s %-10s %-8s %s\n' "$n" "$role" $state "$pid" "clients $(host "$n"):$(client_port "$n"), http $(http_port "$n")"
+        else printf '%-6s %-12s %-10s %-8s %s\n' "$n" "$role" $state "$pid" "quorum $(host "$n"):$(quorum_port "$n"), admin $(admin_port "$n")"; fi
+    done < <(members | awk '{ print $2, ($1 == "broker" ? "2" : "1"), $1 }' | sort -s -k1,1n -k2,2n | awk '{ print $1, $3 }')
     echo
     for n in "${NODES[@]}"; do
         if running controller "$n" >/dev/null && health=$(http_get "$(host "$n")" "$(admin_port "$n")" /api/v1/cluster/health 2>/dev/null | tr -d '\r' | sed '1,/^$/d') && [ -n "$health" ]; then
-            # A reason a line, as it comes; `kuorum status` says it in words.
-            echo "health: ${health//,\{\"code\"/,$'\n'  \{\"code\"}"; return 0
+            if [ -x "$BIN_DIR/kuorum" ]; then
+                # Code 4 says that the cluster is not healthy; so do its words.
+                "$BIN_DIR/kuorum" --admin "$(admins)" --timeout 10 status || true
+            else
+                # A reason a line, as it comes.
+                echo "health: ${health//,\{\"code\"/,$'\n'  \{\"code\"}"
+            fi
+            return 0
         fi
     done
     echo "health: unknown, no controller answers"
@@ -267,9 +294,11 @@ logs() {
 command=${1:-}; what=${2:-}; id=${3:-}
 case $command in kill|stop|start|pause|resume|wipe|add)
     [[ "$what" =~ ^(broker|controller|node)$ ]] || die "$command what? Say broker, controller or node"
-    if [ $command = add ]; then { [ "$what" = broker ] && [[ "$id" =~ ^[4-9]$ ]]; } || die "only a broker can be added, with ID=4 to ID=9"
-    else [[ "$id" =~ ^[1-3]$ ]] || { [ "$what" = broker ] && [ -n "$id" ] && grep -qx "$id" <<<"$(added)"; } || die "which one? Say ID=1, ID=2 or ID=3"; fi
-    [ -f "$CLUSTER_DIR/port_base" ] || die "there is no cluster in $CLUSTER_DIR: run 'make up' first" ;;
+    if [ $command = add ]; then { [ "$what" = broker ] && [[ "$id" =~ ^[4-9]$ ]]; } || die "ID=$id cannot be added: a local cluster takes brokers up to 9, so say ID=4 to ID=9"
+    else [[ "$id" =~ ^[1-3]$ ]] || { [ "$what" = broker ] && [ -n "$id" ] && grep -qx "$id" <<<"$(added)"; } || {
+        ids=("${NODES[@]}"); [ "$what" != broker ] || ids+=($(added))
+        list=$(printf ', ID=%s' "${ids[@]:0:${#ids[@]}-1}"); die "which $what? Say ${list:2} or ID=${ids[-1]}"; }; fi
+    [ -f "$CLUSTER_DIR/port_base" ] || die "there is no cluster in $CLUSTER_DIR: run 'make up$vars' first" ;;
 esac
 case $command in
     up) up ;;
@@ -281,13 +310,14 @@ case $command in
     status) status ;;
     logs) logs ;;
     env) printf 'KUORUM_BOOTSTRAP=%s\nKUORUM_ADMIN=%s\n' "$(bootstrap)" "$(admins)" ;;
+    variables) printf '%s\n' "$vars" ;;
     kill) each kill_one "$what" "$id" ;;
     stop) each stop_one "$what" "$id" ;;
     start) each start_one "$what" "$id"; each await_bound "$what" "$id" ;;
     pause) case $what in node) signal_one STOP controller "$id"; signal_one STOP broker "$id" ;; *) signal_one STOP "$what" "$id" ;; esac ;;
     resume) case $what in node) signal_one CONT controller "$id"; signal_one CONT broker "$id" ;; *) signal_one CONT "$what" "$id" ;; esac ;;
     wipe) [ "$what" = broker ] || die "only a broker's data can be wiped: what a controller agreed to must not be forgotten"
-          running broker "$id" >/dev/null && die "broker $id runs: 'make stop-broker ID=$id' or 'make kill-broker ID=$id' first"
+          running broker "$id" >/dev/null && die "broker $id runs: 'make stop-broker ID=$id$vars' or 'make kill-broker ID=$id$vars' first"
           rm -rf "$(home broker "$id")/data"; format broker "$id" ;;
     *) die "usage: cluster.sh up|down|clean|status|logs|env|kill|stop|start|pause|resume|wipe|add [broker|controller|node ID]" ;;
 esac
