@@ -222,6 +222,7 @@ up() {
         sleep 0.05
     done
     while read -r role n; do await_bound "$role" "$n"; done < <(members)
+    trap - EXIT
     if [ -n "$fresh" ]; then echo "A new cluster in $CLUSTER_DIR is up."
     elif [ -n "$started" ]; then echo "The cluster in $CLUSTER_DIR is up again."
     else
