@@ -82,8 +82,8 @@ pub struct EpochStart {
 /// What was learned.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// By partition; `true` marks values that were remembered because nobody leads it.
-    pub reports: BTreeMap<PartitionIndex, (PartitionReport, bool)>,
+    /// By partition; with how long ago it was said where it had to be remembered, because nobody leads the partition.
+    pub reports: BTreeMap<PartitionIndex, (PartitionReport, Option<Duration>)>,
     /// Who was asked and did not answer.
     pub unreachable: BTreeSet<BrokerId>,
 }
@@ -152,7 +152,7 @@ impl Fleet {
                 .into_iter()
                 .filter(|report| indexes.contains(&report.partition))
             {
-                survey.reports.insert(report.partition, (report, false));
+                survey.reports.insert(report.partition, (report, None));
             }
         }
         self.remember(topic_id, partitions, image, &mut survey);
@@ -184,7 +184,9 @@ impl Fleet {
                         .partition(topic_id, *index)
                         .is_some_and(|p| p.leader.is_none());
                     if leaderless && let Some(last) = remembered.get(&(topic_id, *index)) {
-                        survey.reports.insert(*index, (last.report.clone(), true));
+                        let age = at.since(last.at);
+                        let remembered = (last.report.clone(), Some(age));
+                        survey.reports.insert(*index, remembered);
                     }
                 }
             }

@@ -200,6 +200,7 @@ async fn ask(admin: &Admin, request: &ReassignmentRequest, output: Output) -> Re
                 "AFTER",
                 "ADDING",
                 "REMOVING",
+                "",
             ],
             report.items.iter().map(|item| {
                 vec![
@@ -209,17 +210,44 @@ async fn ask(admin: &Admin, request: &ReassignmentRequest, output: Output) -> Re
                     list(&item.replicas),
                     list(&item.adding),
                     list(&item.removing),
+                    if item.under_way { "under way" } else { "" }.to_owned(),
                 ]
             }),
         )?,
     }
-    let count = counted(report.items.len() as u64, "partition", "partitions");
-    note(&match (report.items.is_empty(), report.dry_run) {
-        (true, _) => "everything lies there already".to_owned(),
-        (false, true) => format!("{count} would move; nothing was changed"),
-        (false, false) => format!("{count} on the move: kuorum reassignments list shows how far"),
-    });
+    note(&told(&report));
     Ok(())
+}
+
+/// What was done, or would be, in a sentence.
+fn told(report: &ReassignmentReport) -> String {
+    let under_way = report.items.iter().filter(|item| item.under_way).count();
+    let new = report.items.len() - under_way;
+    let of = |count: usize| counted(count as u64, "partition", "partitions");
+    if report.items.is_empty() {
+        return "everything lies there already".to_owned();
+    }
+    let mut parts = Vec::new();
+    match (new, report.dry_run) {
+        (0, _) => {}
+        (new, true) => parts.push(format!("{} would move", of(new))),
+        (new, false) => parts.push(format!("{} on the move", of(new))),
+    }
+    if under_way > 0 {
+        parts.push(format!("{} under way already", of(under_way)));
+    }
+    if let Some(throttle) = report.throttle {
+        let limit = format!("{throttle} bytes a second, broker and direction");
+        parts.push(match report.dry_run {
+            true => format!("the limit would be {limit}"),
+            false => format!("the limit is {limit}"),
+        });
+    }
+    parts.push(match report.dry_run {
+        true => "nothing was changed".to_owned(),
+        false => "kuorum reassignments list shows how far".to_owned(),
+    });
+    parts.join("; ")
 }
 
 /// Everything on the move, the limit on it, and who did not say how far it is.
@@ -322,6 +350,8 @@ fn assignment(text: &str) -> Result<PartitionAssignment, String> {
 
 #[cfg(test)]
 mod tests {
+    use kuorum_admin_api::PlannedReassignment;
+
     use super::*;
 
     #[test]
@@ -334,6 +364,48 @@ mod tests {
         assert_eq!(parsed.replicas, [4, 5, 6]);
         for text in ["", "t", "t:1", "t=1", "t:x=1", "t:1=", "t:1=a", "t:1=1,,2"] {
             assert!(assignment(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_move() {
+        let item = |under_way| PlannedReassignment {
+            topic: "t".to_owned(),
+            partition: 0,
+            before: vec![1],
+            replicas: vec![4],
+            adding: vec![4],
+            removing: vec![1],
+            under_way,
+        };
+        for (items, throttle, dry_run, expected) in [
+            (&[][..], None, false, "everything lies there already"),
+            (
+                &[false],
+                None,
+                false,
+                "1 partition on the move; kuorum reassignments list shows how far",
+            ),
+            (
+                &[true, true],
+                Some(7),
+                false,
+                "2 partitions under way already; the limit is 7 bytes a second, broker and direction; kuorum reassignments \
+                 list shows how far",
+            ),
+            (
+                &[false, true],
+                None,
+                true,
+                "1 partition would move; 1 partition under way already; nothing was changed",
+            ),
+        ] {
+            let report = ReassignmentReport {
+                items: items.iter().map(|under_way| item(*under_way)).collect(),
+                throttle,
+                dry_run,
+            };
+            assert_eq!(told(&report), expected);
         }
     }
 

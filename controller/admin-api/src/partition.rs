@@ -48,6 +48,9 @@ pub struct Partition {
     pub log_end_offset: Option<i64>,
     /// True if the offsets are the last ones known, because nobody leads the partition.
     pub stale: bool,
+    /// With `stale`: how long ago the leader of then said so. What was written after that is in none of these offsets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_ms_ago: Option<u64>,
     pub replica_states: Vec<Replica>,
 }
 

@@ -57,6 +57,9 @@ pub struct PlannedReassignment {
     pub replicas: Vec<i32>,
     pub adding: Vec<i32>,
     pub removing: Vec<i32>,
+    /// This very move was under way before it was asked for: `before` is what it goes back to if it is cancelled.
+    #[serde(default)]
+    pub under_way: bool,
 }
 
 /// A page of running reassignments.

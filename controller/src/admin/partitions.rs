@@ -79,6 +79,7 @@ fn view(
 ) -> Partition {
     let found = survey.reports.get(&index);
     let report = found.map(|(report, _)| report);
+    let age = found.and_then(|(_, age)| *age);
     let ids = |brokers: &[BrokerId]| brokers.iter().map(|broker| broker.0).collect::<Vec<_>>();
     Partition {
         topic: topic.name.clone(),
@@ -102,7 +103,8 @@ fn view(
         high_watermark: report.and_then(|report| report.high_watermark),
         last_stable_offset: report.and_then(|report| report.last_stable_offset),
         log_end_offset: report.and_then(|report| report.log_end_offset),
-        stale: found.is_some_and(|(_, stale)| *stale),
+        stale: age.is_some(),
+        known_ms_ago: age.map(|age| age.as_millis() as u64),
         replica_states: partition
             .replicas
             .iter()

@@ -195,7 +195,11 @@ fn wanted(
                     None => refused,
                 }
             })?;
-            let changed = planned.into_iter().filter(|one| one.now != one.replicas);
+            // What is on its way there already is asked for again: its throttle may be another one.
+            let moves = |one: &reassignment::Planned| {
+                one.now != one.replicas || is_moving(image, &one.topic, one.partition)
+            };
+            let changed = planned.into_iter().filter(moves);
             let partitions = changed.map(|one| PartitionAssignment {
                 topic: one.topic,
                 partition: one.partition,
@@ -220,9 +224,29 @@ fn asked(wanted: &PartitionAssignment) -> ReassignPartition {
     }
 }
 
+fn is_moving(image: &MetadataImage, topic: &str, index: PartitionIndex) -> bool {
+    let topic = image.topic(topic);
+    let partition = topic.and_then(|topic| topic.partition(index));
+    partition.is_some_and(|partition| partition.is_reassigning())
+}
+
 fn planned(image: &MetadataImage, wanted: &PartitionAssignment) -> PlannedReassignment {
     let topic = image.topic(&wanted.topic);
     let partition = topic.and_then(|topic| topic.partition(wanted.partition));
+    if let Some(partition) = partition
+        && partition.is_reassigning()
+        && numbers(&partition.target_replicas()) == wanted.replicas
+    {
+        return PlannedReassignment {
+            topic: wanted.topic.clone(),
+            partition: wanted.partition,
+            before: numbers(&partition.original_replicas),
+            replicas: wanted.replicas.clone(),
+            adding: numbers(&partition.adding_replicas),
+            removing: numbers(&partition.removing_replicas),
+            under_way: true,
+        };
+    }
     let before = partition.map_or_else(Vec::new, |partition| numbers(&partition.replicas));
     let without = |all: &[i32], those: &[i32]| -> Vec<i32> {
         let all = all.iter().copied();
@@ -235,6 +259,7 @@ fn planned(image: &MetadataImage, wanted: &PartitionAssignment) -> PlannedReassi
         removing: without(&before, &wanted.replicas),
         replicas: wanted.replicas.clone(),
         before,
+        under_way: false,
     }
 }
 
@@ -251,7 +276,7 @@ fn view(
 ) -> Reassignment {
     let found = survey.and_then(|survey| survey.reports.get(&index));
     // What was remembered of a leader that is gone says nothing of how far anybody is now.
-    let report = found.and_then(|(report, stale)| (!stale).then_some(report));
+    let report = found.and_then(|(report, age)| age.is_none().then_some(report));
     let end = report.and_then(|report| report.log_end_offset);
     let progress = partition.adding_replicas.iter().map(|broker| {
         let seen = report.and_then(|report| {

@@ -60,6 +60,20 @@ async fn a_move_is_planned_begun_watched_and_taken_back() {
         .unwrap();
     assert_eq!(topic.replication_factor, 1, "as many as there are to be");
 
+    // The same again with another limit: nothing is begun, and what is under way goes on at the new rate.
+    let again = json!({"topics": ["payments"], "brokers": [2], "throttle": 2000});
+    let response = send(&cluster, 1, Method::POST, PATH, Some(again)).await;
+    assert_eq!(response.status().as_u16(), 202);
+    let report: ReassignmentReport = response.json().await.unwrap();
+    assert_eq!(report.items.len(), 2, "{report:?}");
+    for item in &report.items {
+        assert!(item.under_way, "{item:?}");
+        assert_eq!((&item.before, &item.replicas), (&vec![1], &vec![2]));
+        assert_eq!((&item.adding, &item.removing), (&vec![2], &vec![1]));
+    }
+    let page = moving(&cluster).await;
+    assert_eq!((page.items.len(), page.throttle), (2, Some(2000)));
+
     let second_page = get(&cluster, 1, &format!("{PATH}?page_size=1")).await;
     let page: ReassignmentPage = second_page.json().await.unwrap();
     let token = page.next_page_token.expect("one more");

@@ -134,11 +134,13 @@ fn check_target(
         return refuse(format!("replicas: broker {unknown} is not registered"));
     }
     let factor = originals(partition).len();
-    if !allow_replication_factor_change && target.len() != factor {
+    let under_way = partition.is_reassigning() && partition.target_replicas() == target;
+    if !allow_replication_factor_change && target.len() != factor && !under_way {
         return Err(Refusal::new(
             ErrorCode::InvalidReplicationFactor,
             format!(
-                "replicas: the partition has {factor}, not {}; say that the replication factor may change if it shall",
+                "replicas: the partition has {factor}, not {}; if it shall get more or fewer, say so with \
+                 allow_replication_factor_change (--allow-replication-factor-change of kuorum reassignments run)",
                 target.len()
             ),
         ));

@@ -385,6 +385,37 @@ fn whole(partition: &PartitionImage, story: &str) {
 }
 
 #[test]
+fn a_move_under_way_may_be_asked_for_again_with_another_throttle() {
+    let mut world = World::with_brokers(3);
+    world.topic("one", "1,2");
+    assert!(reassign(&mut world, "one", Some("1,2,3"), true).is_ok());
+    let epoch = world.partition("one", 0).partition_epoch;
+    // That the number of replicas may change was said when it began.
+    for rate in [5_000, 7_000] {
+        let again = Reassign {
+            throttle: Some(rate),
+            allow_replication_factor_change: false,
+            ..request("one", Some("1,2,3"))
+        };
+        let outcome = command(&mut world, again).remove(0);
+        assert!(outcome.is_ok(), "{outcome:?}");
+        let shared = world.image.configs_of(&ConfigResource::ClusterDefault);
+        let now = shared.and_then(|values| values.get("leader.replication.throttled.rate"));
+        assert_eq!(now, Some(&rate.to_string()));
+    }
+    assert_eq!(world.partition("one", 0).partition_epoch, epoch);
+    // Somewhere else is another move.
+    let other = reassign(&mut world, "one", Some("1,2,3,4"), false);
+    assert!(!other.is_ok());
+    let shorter = reassign(&mut world, "one", Some("3"), false);
+    let words = shorter.message.unwrap_or_default();
+    assert!(
+        words.contains("--allow-replication-factor-change"),
+        "{words}"
+    );
+}
+
+#[test]
 fn a_throttle_comes_with_the_moves_and_goes_with_the_last_of_them() {
     let mut world = World::with_brokers(4);
     let one = world.topic("one", "1,2");
