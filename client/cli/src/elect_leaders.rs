@@ -2,13 +2,17 @@
 //! Law: an unclean election may lose acknowledged records, so it is asked for partition by partition.
 
 use clap::{Args, ValueEnum};
-use kuorum_admin_api::{ElectionReport, ElectionRequest, ElectionType, TopicPartition};
+use kuorum_admin_api::{
+    ElectionReport, ElectionRequest, ElectionType, Partition, PartitionPage, ReplicaState,
+    TopicPartition,
+};
 use reqwest::Method;
 
 use crate::Global;
-use crate::admin::Admin;
+use crate::admin::{Admin, escaped};
 use crate::failure::Failure;
-use crate::output::{Output, confirmed, counted, json, note, or_dash, table};
+use crate::output::{Output, confirmed, counted, json, list, note, or_dash, table};
+use crate::time;
 
 /// Elect preferred leaders, or unclean ones
 #[derive(Debug, Args)]
@@ -52,15 +56,24 @@ impl ElectLeaders {
                 ));
             }
             Kind::Unclean => {
-                let topic = self.topic.clone();
+                let topic = self.topic.clone().unwrap_or_default();
+                if !self.yes {
+                    let admin = Admin::new(global)?;
+                    for index in &self.partition {
+                        let path = format!("/topics/{}/partitions/{index}", escaped(&topic));
+                        let page: PartitionPage = admin.get(&path).await?;
+                        for partition in &page.items {
+                            note(&at_stake(partition));
+                        }
+                    }
+                }
                 confirmed(
                     &format!(
-                        "Records of {} that no live replica has will be lost, acknowledged or not.",
-                        topic.as_deref().unwrap_or_default()
+                        "Records of {topic} that the elected replica does not have will be lost, acknowledged or not."
                     ),
                     self.yes,
                 )?;
-                (ElectionType::Unclean, topic)
+                (ElectionType::Unclean, Some(topic))
             }
         };
         let request = ElectionRequest {
@@ -122,6 +135,159 @@ impl ElectLeaders {
                 "{} not elected",
                 counted(failed as u64, "leader was", "leaders were")
             ))),
+        }
+    }
+}
+
+/// What an unclean election of this partition would cost, as far as anybody knows.
+fn at_stake(partition: &Partition) -> String {
+    let name = format!("{}-{}", partition.topic, partition.partition);
+    if let Some(leader) = partition.leader {
+        return format!("{name}: broker {leader} leads it, so nobody is elected.");
+    }
+    // As the controllers would choose: the last to have had everything, or else in assignment order.
+    let alive = |id: &&i32| {
+        let mut states = partition.replica_states.iter();
+        states.any(|replica| replica.broker == **id && replica.state != ReplicaState::Offline)
+    };
+    let heir = partition
+        .last_known_elr
+        .iter()
+        .rev()
+        .find(alive)
+        .or_else(|| partition.replicas.iter().find(alive));
+    let Some(heir) = heir else {
+        return format!("{name}: no replica is alive, so nobody can be elected.");
+    };
+    let complete: Vec<i32> = [&partition.isr[..], &partition.elr[..]].concat();
+    let instead = match complete.is_empty() {
+        true => String::new(),
+        false => format!(
+            " Nothing is lost if broker {} comes back instead.",
+            list(&complete)
+        ),
+    };
+    let (Some(end), Some(ms_ago)) = (partition.log_end_offset, partition.known_ms_ago) else {
+        return format!(
+            "{name}: broker {heir} would lead. How much is lost is not known: nobody had asked the leader before.{instead}"
+        );
+    };
+    let age = time::span(ms_ago);
+    let watermark = or_dash(partition.high_watermark);
+    let had = partition
+        .replica_states
+        .iter()
+        .find(|replica| replica.broker == *heir)
+        .and_then(|replica| replica.leo);
+    let lost = match had {
+        Some(had) => {
+            let below = |end: i64| end.saturating_sub(had).max(0);
+            let acknowledged = partition.high_watermark.map_or(0, below);
+            format!(
+                "the log of broker {heir}, which would lead, ended at {had}: at least {} would be lost, {acknowledged} of them below the \
+                 high watermark, unless it fetched them since",
+                counted(below(end).unsigned_abs(), "record", "records")
+            )
+        }
+        None => format!(
+            "what broker {heir}, which would lead, has of that is not known: what it lacks is lost"
+        ),
+    };
+    format!(
+        "{name}: as known {age} ago, the log ended at {end} (high watermark {watermark}); {lost}. Whatever was written after \
+         that is lost too.{instead}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use kuorum_admin_api::Replica;
+
+    use super::*;
+
+    fn partition(states: &[(i32, ReplicaState, Option<i64>)]) -> Partition {
+        Partition {
+            topic: "t".to_owned(),
+            partition: 0,
+            leader: None,
+            leader_epoch: 3,
+            partition_epoch: 7,
+            replicas: states.iter().map(|(broker, _, _)| *broker).collect(),
+            adding_replicas: Vec::new(),
+            removing_replicas: Vec::new(),
+            isr: vec![1],
+            osr: vec![2, 3],
+            elr: vec![2],
+            last_known_elr: Vec::new(),
+            log_start_offset: Some(0),
+            high_watermark: Some(90),
+            last_stable_offset: None,
+            log_end_offset: Some(100),
+            stale: true,
+            known_ms_ago: Some(43_000),
+            replica_states: states
+                .iter()
+                .map(|(broker, state, leo)| Replica {
+                    broker: *broker,
+                    state: *state,
+                    leo: *leo,
+                    lag: None,
+                    last_fetch_ms_ago: None,
+                    caught_up_ms_ago: None,
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_at_stake_is_said_before_it_is_asked() {
+        use ReplicaState::{Offline, OutOfSync};
+        let known = partition(&[
+            (1, Offline, None),
+            (2, Offline, None),
+            (3, OutOfSync, Some(80)),
+        ]);
+        let rows = [
+            (
+                known.clone(),
+                &[
+                    "as known 43 s ago",
+                    "which would lead, ended at 80",
+                    "at least 20 records",
+                    "10 of them below",
+                    "after that is lost too",
+                    "if broker 1,2 comes back",
+                ][..],
+            ),
+            (
+                partition(&[(1, Offline, None), (3, OutOfSync, None)]),
+                &["ended at 100", "has of that is not known"][..],
+            ),
+            (
+                Partition {
+                    log_end_offset: None,
+                    known_ms_ago: None,
+                    ..known.clone()
+                },
+                &["broker 3 would lead", "nobody had asked"][..],
+            ),
+            (
+                partition(&[(1, Offline, None), (2, Offline, None)]),
+                &["no replica is alive"][..],
+            ),
+            (
+                Partition {
+                    leader: Some(2),
+                    ..known
+                },
+                &["broker 2 leads it"][..],
+            ),
+        ];
+        for (partition, parts) in rows {
+            let text = at_stake(&partition);
+            for part in parts {
+                assert!(text.contains(part), "{part:?} is missing in {text}");
+            }
         }
     }
 }

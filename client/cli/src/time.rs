@@ -30,6 +30,15 @@ pub(crate) fn text(ms: i64) -> String {
     format!("{}.{:03}Z", to_the_second(ms), ms % 1000)
 }
 
+/// A span of time as people read it: `43 s`, or `120 ms` where that is less than a second.
+pub(crate) fn span(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..600_000 => format!("{} s", ms / 1_000),
+        _ => format!("{} min", ms / 60_000),
+    }
+}
+
 fn to_the_second(ms: i64) -> String {
     let (day, second) = (
         ms.div_euclid(86_400_000),
@@ -107,6 +116,18 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans() {
+        for (ms, expected) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (43_210, "43 s"),
+            (600_000, "10 min"),
+        ] {
+            assert_eq!(span(ms), expected);
+        }
+    }
 
     #[test]
     fn moments_as_text() {

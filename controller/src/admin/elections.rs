@@ -189,8 +189,9 @@ fn loss(start: Option<i64>, known: Option<&PartitionReport>, ms_ago: Option<u64>
                 .to_owned()
         }
         (Some(start), Some(records), Some(acknowledged), Some(ms_ago)) => format!(
-            "the new leader begins at offset {start}; {records} record(s) that were written are lost, {acknowledged} of \
-             them below the high watermark, and whatever was written after the leader before was last asked, {ms_ago} ms ago"
+            "as known {} ago, at least {records} record(s) are lost, {acknowledged} of them below the high watermark, \
+             and whatever was written after that is lost too: the new leader begins at offset {start}",
+            age(ms_ago)
         ),
         (Some(start), ..) => format!(
             "the new leader begins at offset {start}; how much the leader before had beyond that is not known: nobody \
@@ -205,6 +206,14 @@ fn loss(start: Option<i64>, known: Option<&PartitionReport>, ms_ago: Option<u64>
         records,
         acknowledged,
         summary,
+    }
+}
+
+/// `43 s`, or `120 ms` where that is less than a second.
+fn age(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        _ => format!("{} s", ms / 1_000),
     }
 }
 
@@ -232,7 +241,7 @@ mod tests {
                 Some(report(Some(100), Some(100))),
                 Some(20),
                 Some(20),
-                "20 record(s)",
+                "as known 43 s ago, at least 20 record(s)",
             ),
             (
                 Some(80),
@@ -246,7 +255,7 @@ mod tests {
                 Some(report(Some(100), Some(90))),
                 Some(0),
                 Some(0),
-                "0 record(s)",
+                "as known 43 s ago, at least 0 record(s)",
             ),
             // What a broker says is not trusted to be sound.
             (
@@ -266,7 +275,7 @@ mod tests {
                 "not known",
             ),
         ] {
-            let loss = loss(start, known.as_ref(), known.as_ref().map(|_| 7));
+            let loss = loss(start, known.as_ref(), known.as_ref().map(|_| 43_210));
             assert_eq!(
                 (loss.records, loss.acknowledged),
                 (records, acknowledged),

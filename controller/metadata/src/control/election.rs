@@ -243,7 +243,10 @@ pub fn change(
             index,
             partition.partition_epoch.next(),
             match elected.unclean {
-                true if cause != UNCLEAN_ELECTION => format!("{UNCLEAN_ELECTION}: {cause}"),
+                // Nobody asked for it but the topic's setting.
+                true if cause != UNCLEAN_ELECTION => {
+                    format!("{UNCLEAN_ELECTION}, which the topic allows: {cause}")
+                }
                 _ => cause.to_owned(),
             },
         )

@@ -167,7 +167,10 @@ fn outcome(given: &str) -> String {
     words.extend(change.elr.map(|elr| format!("elr={}", list(&elr))));
     if change.leader_recovery_state == Some(LeaderRecoveryState::Recovering) {
         assert_eq!(change.last_unclean_epoch, Some(LeaderEpoch(6)));
-        assert_eq!(change.cause, "unclean election: test");
+        assert_eq!(
+            change.cause,
+            "unclean election, which the topic allows: test"
+        );
         words.push("recovering".to_owned());
     }
     words.join(" ")
