@@ -34,15 +34,16 @@ pub enum StartError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(
-        "{key}={address} cannot be used: {source}; another process may have the port, choose another one or stop it"
+        "{key}={address} cannot be used: {cause}; another process may have the port, choose another one or stop it"
     )]
     Listen {
         key: &'static str,
         address: ListenAddress,
-        source: io::Error,
+        // Not its `source`: the sentence says it already, and whoever prints the causes behind it would say it twice.
+        cause: io::Error,
     },
-    #[error("the metadata log in {path} cannot be opened: {source}")]
-    Quorum { path: String, source: io::Error },
+    #[error("the metadata log in {path} cannot be opened: {cause}")]
+    Quorum { path: String, cause: io::Error },
     #[error("no HTTP client: {0}")]
     Client(#[from] reqwest::Error),
 }
@@ -87,9 +88,9 @@ impl Controller {
             Threads::Own,
         )
         .await
-        .map_err(|source| StartError::Quorum {
+        .map_err(|cause| StartError::Quorum {
             path: config.metadata_log_dir.display().to_string(),
-            source,
+            cause,
         })?;
         let active = Active::new(
             quorum.clone(),
@@ -222,10 +223,10 @@ async fn listen(
 ) -> Result<tcp::TcpListener, StartError> {
     tcp::listen(&address.to_string())
         .await
-        .map_err(|source| StartError::Listen {
+        .map_err(|cause| StartError::Listen {
             key,
             address: address.clone(),
-            source,
+            cause,
         })
 }
 
@@ -233,10 +234,10 @@ fn address_of(
     listener: &tcp::TcpListener,
     config: &ControllerConfig,
 ) -> Result<SocketAddr, StartError> {
-    listener.local_addr().map_err(|source| StartError::Listen {
+    listener.local_addr().map_err(|cause| StartError::Listen {
         key: "controller.listener",
         address: config.controller_listener.clone(),
-        source,
+        cause,
     })
 }
 

@@ -29,6 +29,9 @@ pub struct Quorum {
 pub struct QuorumVoter {
     pub id: u64,
     pub role: QuorumRole,
+    /// Whether it answers the controller that answers here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reachable: Option<bool>,
     /// The quorum listener: host:port.
     pub address: String,
     pub directory_id: String,

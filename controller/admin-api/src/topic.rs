@@ -13,6 +13,12 @@ pub struct Topic {
     pub partitions: usize,
     /// The replicas of its first partition.
     pub replication_factor: usize,
+    /// The replicas of the partition that has most, where they have different numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_replicas: Option<usize>,
+    /// The replicas of the partition that has fewest, where they have different numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fewest_replicas: Option<usize>,
     /// Whether it belongs to the cluster itself.
     pub internal: bool,
     /// Partitions without a leader.

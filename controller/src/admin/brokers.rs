@@ -115,16 +115,21 @@ fn loads(image: &MetadataImage) -> BTreeMap<BrokerId, Load> {
     loads
 }
 
+fn state(broker: &BrokerImage) -> BrokerState {
+    match (broker.fenced, broker.in_controlled_shutdown) {
+        // Its shutdown has ended: it is gone.
+        (true, _) => BrokerState::Fenced,
+        (false, true) => BrokerState::ShuttingDown,
+        (false, false) if broker.draining => BrokerState::Draining,
+        (false, false) => BrokerState::Active,
+    }
+}
+
 fn view(broker: &BrokerImage, loads: &BTreeMap<BrokerId, Load>) -> Broker {
     let load = loads.get(&broker.id).copied().unwrap_or_default();
     Broker {
         id: broker.id.0,
-        state: match (broker.fenced, broker.in_controlled_shutdown) {
-            (_, true) => BrokerState::ShuttingDown,
-            (true, false) => BrokerState::Fenced,
-            (false, false) if broker.draining => BrokerState::Draining,
-            (false, false) => BrokerState::Active,
-        },
+        state: state(broker),
         draining: broker.draining,
         broker_epoch: broker.epoch.0,
         incarnation_id: broker.incarnation_id.to_string(),

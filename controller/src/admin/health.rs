@@ -2,51 +2,36 @@
 //! Law: counts are complete, samples are short. A controller that is not active and cannot reach the active one says so
 //! itself.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::State;
-use futures_util::future::join_all;
 use kuorum_admin_api::{Health, HealthReason};
-use kuorum_metadata::MetadataImage;
 use kuorum_metadata::control::election::effective_min_isr;
+use kuorum_metadata::{MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId};
 
-use super::Admin;
+use super::{Admin, quorum};
 
 /// How many things a reason shows.
 const SAMPLE: usize = 10;
-/// How long another controller has to answer.
-const DEADLINE: Duration = Duration::from_millis(500);
 
 /// The state of the cluster.
 #[utoipa::path(get, path = "/api/v1/cluster/health", responses((status = 200, body = Health)))]
 pub(super) async fn get(State(admin): State<Admin>) -> Json<Health> {
     let mut reasons = Vec::new();
-    let silent = silent_controllers(&admin).await;
-    let voters = admin.config.voters.len();
-    if !admin.active.may_decide() {
-        reasons.push(HealthReason {
-            code: "NO_ACTIVE_CONTROLLER".to_owned(),
-            count: 1,
-            sample: silent.clone(),
-            cause: format!(
-                "no controller is in office: {} of {voters} controllers do not answer, or an election is under way",
-                silent.len()
-            ),
-            cure: "start controllers until a majority is up; nothing is elected, fenced or created before".to_owned(),
-        });
-    }
-    if !silent.is_empty() {
-        reasons.push(HealthReason {
-            code: "CONTROLLERS_UNREACHABLE".to_owned(),
-            count: silent.len(),
-            sample: silent,
-            cause: "a controller is stopped, paused or cut off, or has lost its directory and was formatted anew".to_owned(),
-            cure: "start it again, or restore its network; the quorum works as long as a majority answers. One that was formatted anew is not taken back".to_owned(),
-        });
-    }
+    let silent_ids = quorum::silent(&admin).await;
+    let voters = &admin.config.voters;
+    let silent = voters
+        .iter()
+        .filter(|voter| silent_ids.contains(&voter.id))
+        .map(|voter| format!("controller-{} at {}", voter.id, voter.address));
+    reasons.extend(of_quorum(
+        admin.active.may_decide(),
+        admin.quorum.is_initialised(),
+        voters.len(),
+        silent.collect(),
+    ));
     reasons.extend(of_image(&admin.quorum.image()));
     Json(Health {
         healthy: reasons.is_empty(),
@@ -54,20 +39,68 @@ pub(super) async fn get(State(admin): State<Admin>) -> Json<Health> {
     })
 }
 
-/// The controllers that do not answer this one.
-async fn silent_controllers(admin: &Admin) -> Vec<String> {
-    let me = admin.quorum.identity().controller_id;
-    let questions = admin
-        .config
-        .voters
-        .iter()
-        .filter(|voter| voter.id != me)
-        .map(|voter| async move {
-            let address = voter.address.to_string();
-            let answers = admin.quorum.answers(&address, DEADLINE).await;
-            (!answers).then(|| format!("controller-{} at {address}", voter.id))
+/// Why there is no quorum before a cluster has been founded.
+pub(super) fn unfounded(voters: usize) -> String {
+    format!(
+        "this controller belongs to no quorum yet: a new cluster is founded when all {voters} controllers are up and \
+         answer each other, not by a majority"
+    )
+}
+
+/// What is wrong with the controllers.
+fn of_quorum(
+    in_office: bool,
+    founded: bool,
+    voters: usize,
+    silent: Vec<String>,
+) -> Vec<HealthReason> {
+    let mut reasons = Vec::new();
+    if !in_office {
+        let (cause, cure) = match founded {
+            true => (
+                format!(
+                    "no controller is in office: {} of {voters} controllers do not answer, or an election is under way",
+                    silent.len()
+                ),
+                "start controllers until a majority is up; nothing is elected, fenced or created before".to_owned(),
+            ),
+            false => (
+                format!(
+                    "{}; {} of {voters} do not answer",
+                    unfounded(voters),
+                    silent.len()
+                ),
+                format!("start all {voters} controllers; from then on a majority is enough"),
+            ),
+        };
+        reasons.push(HealthReason {
+            code: "NO_ACTIVE_CONTROLLER".to_owned(),
+            count: 1,
+            sample: silent.clone(),
+            cause,
+            cure,
         });
-    join_all(questions).await.into_iter().flatten().collect()
+    }
+    if !silent.is_empty() {
+        let (cause, until) = match founded {
+            true => (
+                "a controller is stopped, paused or cut off, or has lost its directory and was formatted anew",
+                "the quorum works as long as a majority answers. One that was formatted anew is not taken back",
+            ),
+            false => (
+                "a controller is stopped, paused or cut off",
+                "a new cluster needs all of them once",
+            ),
+        };
+        reasons.push(HealthReason {
+            code: "CONTROLLERS_UNREACHABLE".to_owned(),
+            count: silent.len(),
+            sample: silent,
+            cause: cause.to_owned(),
+            cure: format!("start it again, or restore its network; {until}"),
+        });
+    }
+    reasons
 }
 
 /// What the metadata says is wrong.
@@ -96,14 +129,16 @@ fn of_image(image: &MetadataImage) -> Vec<HealthReason> {
     ));
     reasons.extend(offline_partitions(image));
     reasons.extend(under_min_isr(image));
-    let under_replicated = image
-        .partitions()
-        .filter(|(_, _, partition)| partition.isr.len() < partition.replication_factor());
+    let under_replicated = || {
+        let partitions = image.partitions();
+        partitions.filter(|(_, _, found)| found.isr.len() < found.replication_factor())
+    };
+    let behind = out_of_sync(under_replicated().map(|(_, _, partition)| &**partition));
     reasons.push(reason(
         "UNDER_REPLICATED_PARTITIONS",
-        under_replicated.map(|(topic, index, _)| format!("{}-{index}", topic.name)),
+        under_replicated().map(|(topic, index, _)| format!("{}-{index}", topic.name)),
         "a replica is down or too far behind",
-        "start the brokers in the partition's osr and wait until they have caught up",
+        format!("start {behind} and wait until they have caught up"),
     ));
     reasons.retain(|reason| reason.count > 0);
     reasons
@@ -123,6 +158,17 @@ fn reason(
         cause: cause.into(),
         cure: cure.into(),
     }
+}
+
+/// The brokers whose replicas of these partitions are out of sync, in words.
+fn out_of_sync<'a>(partitions: impl Iterator<Item = &'a PartitionImage>) -> String {
+    let mut brokers = BTreeSet::new();
+    for partition in partitions {
+        let replicas = partition.replicas.iter().copied();
+        brokers.extend(replicas.filter(|replica| !partition.isr.contains(replica)));
+    }
+    let brokers: Vec<BrokerId> = brokers.into_iter().collect();
+    format!("the brokers that are out of sync ({})", list(&brokers))
 }
 
 /// Directories that replicas are in and their brokers do not have online.
@@ -149,10 +195,10 @@ fn offline_directories(image: &MetadataImage) -> Vec<String> {
 /// Why partitions have no leader; those in the same situation are one reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Situation {
+    // All but `last_known` by number: in which order they would lead does not matter here.
     isr: Vec<BrokerId>,
     elr: Vec<BrokerId>,
     last_known: Vec<BrokerId>,
-    /// By number: in which order they would lead does not matter here.
     replicas: Vec<BrokerId>,
     unclean: bool,
     page_cache: bool,
@@ -165,13 +211,16 @@ fn offline_partitions(image: &MetadataImage) -> Vec<HealthReason> {
             continue;
         }
         let durability = image.effective_topic_value(&topic.name, "acks.durability");
-        let mut replicas = partition.replicas.clone();
-        replicas.sort_unstable();
+        let by_number = |members: &[BrokerId]| {
+            let mut members = members.to_vec();
+            members.sort_unstable();
+            members
+        };
         let situation = Situation {
-            isr: partition.isr.clone(),
-            elr: partition.elr.clone(),
+            isr: by_number(&partition.isr),
+            elr: by_number(&partition.elr),
             last_known: partition.last_known_elr.clone(),
-            replicas,
+            replicas: by_number(&partition.replicas),
             unclean: image.unclean_election_allowed(&topic.name),
             page_cache: durability.as_deref() == Some("page.cache"),
         };
@@ -281,36 +330,49 @@ fn why_out(image: &MetadataImage, broker: BrokerId) -> &'static str {
 
 /// Partitions that have a leader and too few in sync: where availability was preferred, half of it is missing.
 fn under_min_isr(image: &MetadataImage) -> [HealthReason; 2] {
+    let under = |unclean: bool| {
+        image.partitions().filter(move |(topic, _, partition)| {
+            let min = effective_min_isr(image, topic, partition);
+            let under = partition.leader.is_some() && partition.isr.len() < min;
+            under && image.unclean_election_allowed(&topic.name) == unclean
+        })
+    };
     let found = |unclean: bool| {
-        image
-            .partitions()
-            .filter_map(move |(topic, index, partition)| {
-                let min = effective_min_isr(image, topic, partition);
-                let under = partition.leader.is_some() && partition.isr.len() < min;
-                let is_wanted = under && image.unclean_election_allowed(&topic.name) == unclean;
-                is_wanted.then(|| {
-                    format!(
-                        "{}-{index} ({} of {min} in sync)",
-                        topic.name,
-                        partition.isr.len()
-                    )
-                })
-            })
+        under(unclean).map(|(topic, index, partition)| {
+            let min = effective_min_isr(image, topic, partition);
+            let wanted = image.min_insync_replicas(&topic.name);
+            let capped = match wanted > min {
+                true => format!("; min.insync.replicas={wanted} means all of its replicas"),
+                false => String::new(),
+            };
+            let in_sync = partition.isr.len();
+            format!(
+                "{}-{index} ({in_sync} of {min} in sync{capped})",
+                topic.name
+            )
+        })
+    };
+    let start = |unclean: bool| {
+        let behind = out_of_sync(under(unclean).map(|(_, _, partition)| &**partition));
+        format!("start {behind}")
     };
     [
         reason(
             "UNDER_MIN_ISR_PARTITIONS",
             found(false),
             "fewer replicas are in sync than min.insync.replicas: acks=all is refused and nothing new becomes readable",
-            "start the brokers in the partition's osr",
+            start(false),
         ),
         reason(
             "UNDER_MIN_ISR_PARTITIONS",
             found(true),
             "unclean.leader.election.enable=true keeps a leader, but fewer replicas are in sync than min.insync.replicas: \
              acks=all is refused all the same (NOT_ENOUGH_REPLICAS) and nothing new becomes readable",
-            "start the brokers in the partition's osr; to take writes from fewer replicas lower min.insync.replicas of the \
-             topic as well, at the price that one more failure loses them",
+            format!(
+                "{}; to take writes from fewer replicas lower min.insync.replicas of the topic as well, at the price that \
+                 one more failure loses them",
+                start(true)
+            ),
         ),
     ]
 }
@@ -442,7 +504,17 @@ mod tests {
             (
                 "alive=1 leader=1 isr=1 min=2",
                 "UNDER_MIN_ISR_PARTITIONS",
-                &["acks=all is refused"],
+                &["acks=all is refused", "out of sync (2, 3)"],
+            ),
+            (
+                "alive=1 leader=1 isr=1,2 min=5",
+                "UNDER_MIN_ISR_PARTITIONS",
+                &["2 of 3 in sync; min.insync.replicas=5 means all"],
+            ),
+            (
+                "alive=1 leader=1 isr=1,2",
+                "UNDER_REPLICATED_PARTITIONS",
+                &["start the brokers that are out of sync (3) and wait"],
             ),
             (
                 "alive=1 leader=1 isr=1 min=2 unclean=true",
@@ -470,7 +542,8 @@ mod tests {
                 .filter(|reason| reason.code == *code)
                 .collect();
             assert_eq!(found.len(), 1, "{words}: {reasons:?}");
-            let text = format!("{} {}", found[0].cause, found[0].cure);
+            let sample = found[0].sample.join(", ");
+            let text = format!("{} {} {sample}", found[0].cause, found[0].cure);
             for part in *parts {
                 assert!(
                     text.contains(part),
@@ -478,6 +551,53 @@ mod tests {
                 );
             }
             assert_eq!(found[0].count, 1, "{words}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_controllers() {
+        // In office, founded, how many are silent; then the codes and what is said.
+        let rows: &[(bool, bool, usize, &[&str], &[&str])] = &[
+            (true, true, 0, &[], &[]),
+            (
+                true,
+                true,
+                1,
+                &["CONTROLLERS_UNREACHABLE"],
+                &["as long as a majority answers"],
+            ),
+            (
+                false,
+                true,
+                2,
+                &["NO_ACTIVE_CONTROLLER", "CONTROLLERS_UNREACHABLE"],
+                &["2 of 3 controllers do not answer", "until a majority is up"],
+            ),
+            (
+                false,
+                false,
+                1,
+                &["NO_ACTIVE_CONTROLLER", "CONTROLLERS_UNREACHABLE"],
+                &[
+                    "all 3 controllers are up",
+                    "not by a majority",
+                    "start all 3",
+                    "all of them once",
+                ],
+            ),
+        ];
+        for (in_office, founded, silent, codes, parts) in rows {
+            let silent: Vec<String> = (0..*silent).map(|id| format!("controller-{id}")).collect();
+            let reasons = of_quorum(*in_office, *founded, 3, silent);
+            let found: Vec<_> = reasons.iter().map(|reason| &reason.code).collect();
+            assert_eq!(found, *codes, "{reasons:?}");
+            let text: String = reasons
+                .iter()
+                .map(|reason| format!("{} {} ", reason.cause, reason.cure))
+                .collect();
+            for part in *parts {
+                assert!(text.contains(part), "{part:?} is missing in {text}");
+            }
         }
     }
 }

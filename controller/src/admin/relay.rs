@@ -97,6 +97,7 @@ pub(super) async fn to_active(
             }
         }
         Some((leader, _)) => (request, format!("controller {leader} has just become active")),
+        None if !admin.quorum.is_initialised() => (request, super::health::unfounded(admin.config.voters.len())),
         None => (request, "no controller is active: an election is under way, or no majority of the controllers is up".to_owned()),
     };
     if local_if_need_be {

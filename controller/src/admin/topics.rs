@@ -113,6 +113,8 @@ pub(super) async fn create(
             topic_id: result.topic_id.to_string(),
             partitions,
             replication_factor: usize::try_from(result.replication_factor).unwrap_or(0),
+            most_replicas: None,
+            fewest_replicas: None,
             internal: is_internal_topic(&request.name),
             leaderless: 0,
             under_replicated: 0,
@@ -270,6 +272,12 @@ fn view(image: &MetadataImage, topic: &TopicImage) -> Topic {
             .filter(|partition| wanted(partition))
             .count()
     };
+    let factors = || {
+        let partitions = topic.partitions.values();
+        partitions.map(|partition| partition.replication_factor())
+    };
+    let (fewest, most) = (factors().min(), factors().max());
+    let differ = fewest != most;
     Topic {
         name: topic.name.clone(),
         topic_id: topic.id.to_string(),
@@ -277,6 +285,8 @@ fn view(image: &MetadataImage, topic: &TopicImage) -> Topic {
         replication_factor: topic
             .partition(0)
             .map_or(0, |partition| partition.replication_factor()),
+        most_replicas: most.filter(|_| differ),
+        fewest_replicas: fewest.filter(|_| differ),
         internal: is_internal_topic(&topic.name),
         leaderless: count(&|partition| partition.leader.is_none()),
         under_replicated: count(&|partition| partition.isr.len() < partition.replication_factor()),
