@@ -122,21 +122,23 @@ impl Admin {
         self.get("/api/v1/cluster/health").await
     }
 
-    /// Waits until all three brokers are active and every replica is in sync again.
+    /// Waits until every replica of a topic is in sync again, and every broker that has one is active.
     ///
     /// # Errors
     /// When that takes longer than `limit`.
     pub async fn wait_until_whole(&self, topic: &str, limit: Duration) -> Result<()> {
         self.wait_until(limit, "all replicas are in sync", async || {
             let brokers = self.brokers().await?;
-            let active = brokers
-                .iter()
-                .filter(|broker| broker.state == BrokerState::Active);
+            let is_active = |id: &i32| {
+                let mut brokers = brokers.iter();
+                brokers.any(|broker| broker.id == *id && broker.state == BrokerState::Active)
+            };
             let partitions = self.partitions(topic).await?;
-            Ok(active.count() == 3
-                && partitions
-                    .iter()
-                    .all(|p| p.leader.is_some() && p.isr.len() == p.replicas.len()))
+            Ok(partitions.iter().all(|p| {
+                p.leader.is_some()
+                    && p.isr.len() == p.replicas.len()
+                    && p.replicas.iter().all(is_active)
+            }))
         })
         .await
     }

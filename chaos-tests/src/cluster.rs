@@ -194,6 +194,14 @@ impl LocalCluster {
             .collect())
     }
 
+    /// What a call of make must say to mean this cluster: ` CLUSTER_DIR=…`, or nothing where it is the usual one.
+    ///
+    /// # Errors
+    /// With the script's own words.
+    pub fn make_variables(&self) -> Result<String> {
+        Ok(self.script(&["variables"], "")?.trim_end().to_owned())
+    }
+
     /// The folder this cluster is kept in.
     #[must_use]
     pub fn directory(&self) -> &Path {

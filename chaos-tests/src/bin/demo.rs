@@ -139,11 +139,12 @@ async fn main() -> Result<ExitCode> {
         let admin = cluster.admin()?.join(",");
         println!("  export KUORUM_BOOTSTRAP={bootstrap} KUORUM_ADMIN={admin}");
     }
-    println!("  make status");
+    let here = cluster.make_variables()?;
+    println!("  make status{here}");
     println!("  {folder}/kuorum topics describe {topic}");
     println!("  {folder}/kuorum consume -t {topic} -c 3");
-    println!("  make kill-node ID=2     # a broker and a controller at once");
-    println!("  make down               # stop it; `make up` brings it back with its data");
+    println!("  make kill-node ID=2{here}     # a broker and a controller at once");
+    println!("  make down{here}               # stop it; `make up` brings it back with its data");
     Ok(
         if verdict.holds() && verdict.acknowledged as u64 == TRANSFERS {
             ExitCode::SUCCESS
