@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use kuorum_admin_api::{BASE_PATH, Page, Problem};
+use kuorum_admin_api::{BASE_PATH, FieldError, Page, Problem};
 use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,10 @@ use crate::output::note;
 
 /// How long to wait between tries when nobody says.
 const PAUSE: Duration = Duration::from_millis(300);
+/// How long one controller may take over an answer before the next one is asked too; four times as long each time around.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a controller has to show that it is there.
+const ALIVE: Duration = Duration::from_secs(1);
 
 /// The controllers.
 #[derive(Debug)]
@@ -26,19 +30,7 @@ pub(crate) struct Admin {
 
 impl Admin {
     pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
-        let addresses: Vec<String> = global
-            .admin
-            .split(',')
-            .map(|address| address.trim().trim_end_matches('/'))
-            .filter(|address| !address.is_empty())
-            .map(|address| match address.contains("://") {
-                true => address.to_owned(),
-                false => format!("http://{address}"),
-            })
-            .collect();
-        if addresses.is_empty() {
-            return Err(Failure::usage("--admin names no address"));
-        }
+        let addresses = addresses(&global.admin)?;
         let client = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(Duration::from_secs(2).min(global.timeout()))
@@ -56,6 +48,11 @@ impl Admin {
     /// Reads one resource.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         read(self.ask(Method::GET, path, None::<&()>).await?).await
+    }
+
+    /// Reads one resource if anybody can tell now; nobody is asked a second time.
+    pub(crate) async fn get_now<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        read(self.ask_for(1, Method::GET, path, None::<&()>).await?).await
     }
 
     /// Reads a whole list, page by page.
@@ -150,11 +147,27 @@ impl Admin {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Response, Failure> {
+        self.ask_for(u32::MAX, method, path, body).await
+    }
+
+    /// The same, at most so many times around.
+    async fn ask_for(
+        &self,
+        rounds: u32,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response, Failure> {
         let mut last = String::new();
         let mut told = false;
+        let mut patience = PATIENCE;
+        let mut round = 0;
         loop {
+            round += 1;
             let mut pause = PAUSE;
             let mut nobody = true;
+            // Whether everybody who was there hung up without a word of HTTP.
+            let mut foreign = true;
             for address in &self.addresses {
                 let left = self.deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
@@ -163,15 +176,38 @@ impl Admin {
                         self.timeout
                     )));
                 }
+                // One that is paused takes the connection and never answers. Reading may be tried elsewhere; what
+                // changes something is only given to one that shows to be alive.
+                if method != Method::GET
+                    && let Err(error) = self.greet(address, left).await
+                    && !error.is_connect()
+                {
+                    nobody = false;
+                    foreign &= !error.is_timeout();
+                    last = format!("{address}: {}", causes(&error));
+                    continue;
+                }
+                let others = self.addresses.len() > 1;
+                let wait = match others && method == Method::GET {
+                    true => patience.min(left),
+                    false => left,
+                };
                 let url = format!("{address}{BASE_PATH}{path}");
                 let mut request = self.client.request(method.clone(), &url).timeout(left);
                 if let Some(body) = body {
                     request = request.json(body);
                 }
-                let response = match request.send().await {
+                let answer = tokio::time::timeout(wait, request.send()).await;
+                let Ok(answer) = answer else {
+                    (nobody, foreign) = (false, false);
+                    last = format!("{address}: no answer within {wait:?}");
+                    continue;
+                };
+                let response = match answer {
                     Ok(response) => response,
                     Err(error) if error.is_connect() || method == Method::GET => {
                         nobody &= error.is_connect();
+                        foreign &= error.is_connect() || !error.is_timeout();
                         last = match error.is_connect() {
                             true => format!("{address}: cannot connect: {}", root(&error)),
                             false => format!("{address}: {}", causes(&error)),
@@ -185,7 +221,7 @@ impl Admin {
                         )));
                     }
                 };
-                nobody = false;
+                (nobody, foreign) = (false, false);
                 if response.status().is_success() {
                     return Ok(response);
                 }
@@ -211,20 +247,73 @@ impl Admin {
                     self.timeout
                 ));
             }
+            if round >= rounds || (foreign && !nobody && round > 2) {
+                let hint = match foreign && !nobody {
+                    true => {
+                        "; that is no admin API: is it a broker's port for Kafka clients? The local cluster's admin API is \
+                         at ports 9132 to 9134"
+                    }
+                    false => "",
+                };
+                return Err(Failure::unreachable(format!("{last}{hint}")));
+            }
+            patience = (patience * 4).min(self.timeout);
             tokio::time::sleep(pause.min(left)).await;
         }
+    }
+
+    /// Whether somebody who speaks HTTP is there.
+    async fn greet(&self, address: &str, left: Duration) -> Result<(), reqwest::Error> {
+        let question = self.client.get(format!("{address}/livez"));
+        question.timeout(ALIVE.min(left)).send().await.map(drop)
+    }
+}
+
+/// The addresses in `--admin`.
+fn addresses(text: &str) -> Result<Vec<String>, Failure> {
+    let mut addresses = Vec::new();
+    for given in text.split(',').map(str::trim) {
+        let given = given.trim_end_matches('/');
+        if given.is_empty() {
+            continue;
+        }
+        let address = match given.contains("://") {
+            true => given.to_owned(),
+            false => format!("http://{given}"),
+        };
+        let is_sound = reqwest::Url::parse(&address).is_ok_and(|url| {
+            url.scheme() == "http" && url.host_str().is_some_and(|host| !host.is_empty())
+        });
+        if !is_sound {
+            return Err(Failure::usage(format!(
+                "--admin: {given:?} is no address of a controller, like http://localhost:9132"
+            )));
+        }
+        addresses.push(address);
+    }
+    match addresses.is_empty() {
+        true => Err(Failure::usage("--admin names no address")),
+        false => Ok(addresses),
     }
 }
 
 /// A sentence of a refusal, with the fields at fault.
 fn refusal(problem: &Problem) -> Failure {
-    let mut message = format!("{}: {}", problem.code, problem.detail);
-    for error in &problem.errors {
+    let said_already = |error: &FieldError| problem.detail.ends_with(&error.detail);
+    let message = match problem.errors.as_slice() {
         // A single mistake is the whole sentence already.
-        if error.detail != problem.detail {
-            message.push_str(&format!("\n  {}: {}", error.pointer, error.detail));
+        [error] if said_already(error) => format!("{}: {}", problem.code, problem.detail),
+        errors => {
+            let mut message = match errors.iter().any(said_already) {
+                true => format!("{}:", problem.code),
+                false => format!("{}: {}", problem.code, problem.detail),
+            };
+            for error in errors {
+                message.push_str(&format!("\n  {}: {}", error.pointer, error.detail));
+            }
+            message
         }
-    }
+    };
     match problem.status {
         408 | 504 => Failure::unreachable(message),
         _ => Failure::refused(message),
@@ -298,6 +387,66 @@ pub(crate) fn escaped(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_checked_before_anybody_is_asked() {
+        let rows: &[(&str, Option<&[&str]>)] = &[
+            ("localhost:9132", Some(&["http://localhost:9132"])),
+            ("http://a:1/, b:2,", Some(&["http://a:1", "http://b:2"])),
+            ("foo://x", None),
+            ("https://x", None),
+            ("http://", None),
+            ("http://a:99999", None),
+            (" , ", None),
+        ];
+        for (text, expected) in rows {
+            match (addresses(text), expected) {
+                (Ok(found), Some(expected)) => assert_eq!(found, *expected, "{text}"),
+                (Err(failure), None) => {
+                    assert_eq!(failure.exit, crate::failure::Exit::Usage, "{text}");
+                }
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_each_sentence_once() {
+        let said = |detail: &str, errors: &[(&str, &str)]| {
+            refusal(&Problem {
+                kind: String::new(),
+                title: String::new(),
+                status: 400,
+                detail: detail.to_owned(),
+                instance: String::new(),
+                code: "NO".to_owned(),
+                kafka_error: None,
+                retriable: false,
+                retry_after_ms: None,
+                errors: errors
+                    .iter()
+                    .map(|(pointer, detail)| FieldError {
+                        pointer: (*pointer).to_owned(),
+                        detail: (*detail).to_owned(),
+                    })
+                    .collect(),
+                leader: None,
+            })
+            .message
+        };
+        for (detail, errors, expected) in [
+            ("no", &[][..], "NO: no"),
+            ("replicas: bad", &[("/a", "bad")], "NO: replicas: bad"),
+            (
+                "replicas: bad",
+                &[("/a", "bad"), ("/b", "worse")],
+                "NO:\n  /a: bad\n  /b: worse",
+            ),
+            ("no", &[("/a", "bad")], "NO: no\n  /a: bad"),
+        ] {
+            assert_eq!(said(detail, errors), expected);
+        }
+    }
 
     #[test]
     fn names_are_one_segment() {

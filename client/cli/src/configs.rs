@@ -122,6 +122,13 @@ impl Configs {
         };
         if let Some(patch) = patch {
             asked.alter(&entity, &patch).await?;
+            let replicas = match &entity {
+                Entity::Topic(name) if patch.set.contains_key("min.insync.replicas") => {
+                    asked.replicas(name).await
+                }
+                _ => None,
+            };
+            topics::note_of_settings(&patch.set, replicas);
             let done = if self.dry_run {
                 "could be changed"
             } else {
@@ -244,6 +251,16 @@ impl Asked {
             )),
             (entity, _) => Ok(vec![entity]),
         }
+    }
+
+    /// How many replicas a topic's partitions have, where that can be asked.
+    async fn replicas(&self, topic: &str) -> Option<usize> {
+        let Self::Controllers(admin) = self else {
+            return None;
+        };
+        let path = format!("/topics/{}", escaped(topic));
+        let topic: Topic = admin.get_now(&path).await.ok()?;
+        Some(topic.most_replicas.unwrap_or(topic.replication_factor))
     }
 
     async fn describe(&self, entity: &Entity) -> Result<Vec<ConfigEntry>, Failure> {

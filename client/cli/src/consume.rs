@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use kuorum_client::{ConsumeError, Consumer, ConsumerConfig, StartAt, TopicPartition};
+use kuorum_client::{ClientError, ConsumeError, Consumer, ConsumerConfig, StartAt, TopicPartition};
 
 use crate::failure::Failure;
 use crate::format::{Format, to_json};
@@ -16,7 +16,10 @@ use crate::{Bootstrap, Global, time};
 /// How long one wait for records takes; then it is looked whether the end is reached.
 const POLL: Duration = Duration::from_millis(250);
 
-/// Read records
+/// How long brokers may say that there is no such topic before they are believed: one that was just made is new to some.
+const TO_BE_KNOWN: Duration = Duration::from_secs(1);
+
+/// Read records; with --timeout until none came for so long (exit code 0, or 3 if -c or -e asked for more)
 #[derive(Debug, Args)]
 pub(crate) struct Consume {
     #[command(flatten)]
@@ -80,9 +83,22 @@ impl Consume {
         }
         let start = self.start()?;
         let mut consumer = Consumer::new(config);
-        let count = consumer
-            .assign_topic(&self.topic, StartAt::Beginning, global.timeout())
-            .await?;
+        let first = TO_BE_KNOWN.min(global.timeout());
+        let count = match consumer
+            .assign_topic(&self.topic, StartAt::Beginning, first)
+            .await
+        {
+            Err(ClientError::UnknownTopic(topic)) => {
+                return Err(Failure::refused(format!("there is no topic {topic}")));
+            }
+            Err(_) if first < global.timeout() => {
+                let left = global.timeout().saturating_sub(first);
+                consumer
+                    .assign_topic(&self.topic, StartAt::Beginning, left)
+                    .await?
+            }
+            result => result?,
+        };
         if let Some(partition) = self.partition.iter().find(|p| !(0..count).contains(*p)) {
             return Err(Failure::refused(format!(
                 "topic {} has no partition {partition}",
@@ -139,6 +155,29 @@ impl Consume {
         })
     }
 
+    /// How long no record may come.
+    fn idle_limit(&self, global: &Global) -> Option<Duration> {
+        // Without an end that was asked for, reading goes on until somebody says when to stop.
+        global
+            .said_timeout()
+            .or_else(|| self.exit.then(|| global.timeout()))
+    }
+
+    /// What it means that no record came for so long, with so many still to come of those asked for.
+    fn idle(&self, limit: Duration, left: u64) -> Result<(), Failure> {
+        let why = match (self.exit, self.count) {
+            (true, _) => "the end is not reached".to_owned(),
+            (false, Some(count)) => format!("{} of {count} came", count.saturating_sub(left)),
+            (false, None) => {
+                note(&format!("no record came for {limit:?}"));
+                return Ok(());
+            }
+        };
+        Err(Failure::unreachable(format!(
+            "no record came for {limit:?}, and {why}"
+        )))
+    }
+
     async fn read(
         &self,
         consumer: &mut Consumer,
@@ -159,10 +198,10 @@ impl Consume {
             };
             if !records.is_empty() {
                 last_progress = Instant::now();
-            } else if self.exit && last_progress.elapsed() > global.timeout() {
-                return Err(Failure::unreachable(
-                    "no record came, and the end is not reached",
-                ));
+            } else if let Some(limit) = self.idle_limit(global)
+                && last_progress.elapsed() > limit
+            {
+                return self.idle(limit, left);
             }
             out.clear();
             for record in records {

@@ -37,20 +37,24 @@ struct Cli {
     command: Command,
 }
 
+/// How long a command tries if nobody says.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 struct Global {
-    /// Where the controllers serve the admin API; several separated by commas
+    /// Where the controllers serve the admin API; several separated by commas, of which any that answers is enough
     #[arg(
         long,
         global = true,
         env = "KUORUM_ADMIN",
-        default_value = "http://localhost:9132"
+        default_value = "http://localhost:9132,http://localhost:9133,http://localhost:9134"
     )]
     admin: String,
-    /// Seconds after which the command gives up
-    #[arg(long, global = true, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: u64,
+    /// Seconds after which the command gives up, 30 by default; consume ends when no record came for so long, and only if
+    /// this is said
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
     /// How answers are written
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -58,7 +62,12 @@ struct Global {
 
 impl Global {
     fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout)
+        self.said_timeout().unwrap_or(TIMEOUT)
+    }
+
+    /// The timeout, if the command line names one.
+    fn said_timeout(&self) -> Option<Duration> {
+        self.timeout.map(Duration::from_secs)
     }
 }
 
@@ -70,7 +79,7 @@ struct Bootstrap {
         short,
         long,
         env = "KUORUM_BOOTSTRAP",
-        default_value = "localhost:9092"
+        default_value = "localhost:9092,localhost:9093,localhost:9094"
     )]
     bootstrap_server: String,
 }
@@ -170,6 +179,7 @@ mod tests {
             "topics delete a b --yes",
             "produce -t payments -k |",
             "consume -t payments -e",
+            "consume -t payments --timeout 2",
             "consume -t payments -p 0 --offset 5 -c 10 -f %t:%p:%o:%k=%s\\n -o json",
             "configs --bootstrap-server localhost:9092 --entity-type topics --entity-name telemetry-logs \
              --alter --add-config unclean.leader.election.enable=true",

@@ -29,6 +29,8 @@ const MAX_OPEN: usize = 100_000;
 const TOLD: u64 = 10;
 /// A longer line is refused instead of filling the memory.
 const MAX_LINE: u64 = 100 * 1024 * 1024;
+/// How long what is still to be read may take to be counted, when nothing of it is sent any more.
+const COUNTING: Duration = Duration::from_secs(2);
 
 /// Write lines as records
 #[derive(Debug, Args)]
@@ -104,6 +106,8 @@ impl Produce {
         let mut tally = Tally::default();
         let mut open = FuturesUnordered::<Delivery>::new();
         let mut unreadable = None;
+        let mut refused = false;
+        let mut number: u64 = 0;
         loop {
             tokio::select! {
                 biased;
@@ -113,20 +117,30 @@ impl Produce {
                 line = lines.recv(), if open.len() < MAX_OPEN => match line {
                     None => break,
                     Some(Err(error)) => {
-                        unreadable = Some(error);
+                        unreadable = Some(format!("cannot read on: {error}"));
                         break;
                     }
-                    Some(Ok(line)) => match producer.send(self.record(&line, &headers)?).await {
-                        Ok(delivery) => open.push(delivery),
-                        Err(error) => {
-                            let again = !matches!(error, ProduceError::RecordTooLarge { .. });
-                            self.count(Err(error), &mut tally, &progress, global.output)?;
-                            if again {
-                                // What refuses one record refuses all: there is no topic, no memory, no producer.
+                    Some(Ok(line)) => {
+                        number += 1;
+                        let record = match self.record(&line, &headers) {
+                            Ok(record) => record,
+                            Err(why) => {
+                                unreadable = Some(format!("line {number}: {why}"));
                                 break;
                             }
+                        };
+                        match producer.send(record).await {
+                            Ok(delivery) => open.push(delivery),
+                            Err(error) => {
+                                refused = !matches!(error, ProduceError::RecordTooLarge { .. });
+                                self.count(Err(error), &mut tally, &progress, global.output)?;
+                                if refused {
+                                    // What refuses one record refuses all: there is no topic, no memory, no producer.
+                                    break;
+                                }
+                            }
                         }
-                    },
+                    }
                 },
             }
         }
@@ -143,8 +157,11 @@ impl Produce {
             }
         }
         progress.finish_and_clear();
+        if refused {
+            tally.failed += count_rest(&mut lines).await;
+        }
         match unreadable {
-            Some(error) => Err(Failure::usage(format!("cannot read on: {error}"))),
+            Some(why) => Err(tally.cut_short(&why)),
             None => tally.result(),
         }
     }
@@ -176,17 +193,17 @@ impl Produce {
         &self,
         line: &Bytes,
         headers: &[(String, Option<Bytes>)],
-    ) -> Result<ProducerRecord, Failure> {
+    ) -> Result<ProducerRecord, String> {
         let (key, value) = match &self.key_separator {
             None => (None, line.clone()),
-            Some(separator) => {
-                let separator = separator.as_bytes();
+            Some(text) => {
+                let separator = text.as_bytes();
                 let at = line
                     .windows(separator.len().max(1))
                     .position(|window| window == separator)
                     .ok_or_else(|| {
                         let line = String::from_utf8_lossy(line);
-                        Failure::usage(format!("no key separator in the line {line:?}"))
+                        format!("no key separator {text:?} in {line:?}")
                     })?;
                 (Some(line.slice(..at)), line.slice(at + separator.len()..))
             }
@@ -248,6 +265,20 @@ impl Produce {
 }
 
 impl Tally {
+    /// The input was given up before its end.
+    fn cut_short(&self, why: &str) -> Failure {
+        let written = counted(self.written, "record", "records");
+        let failed = match self.failed {
+            0 => String::new(),
+            failed => format!(", {failed} not acknowledged"),
+        };
+        let message = format!("{why}; {written} written before it{failed}, nothing after it");
+        match self.written {
+            0 => Failure::usage(message),
+            _ => Failure::partial(message),
+        }
+    }
+
     fn result(self) -> Result<(), Failure> {
         let Self {
             written,
@@ -266,6 +297,19 @@ impl Tally {
         let message = format!("{written}, {failed} not acknowledged");
         Err(Failure { exit, message })
     }
+}
+
+/// How many lines are still to come, as far as they come at once.
+async fn count_rest(lines: &mut mpsc::Receiver<io::Result<Bytes>>) -> u64 {
+    let mut count = 0;
+    let counting = async {
+        while let Some(Ok(_)) = lines.recv().await {
+            count += 1;
+        }
+    };
+    // Who types, or writes without end, is not waited for.
+    let _ = tokio::time::timeout(COUNTING, counting).await;
+    count
 }
 
 /// Reads lines in a thread of its own, because a read from a terminal cannot be given up.
@@ -310,4 +354,49 @@ fn progress() -> ProgressBar {
     }
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_input_that_was_given_up() {
+        for (written, failed, exit, message) in [
+            (
+                0,
+                0,
+                Exit::Usage,
+                "line 1: x; 0 records written before it, nothing after it",
+            ),
+            (
+                1,
+                0,
+                Exit::Partial,
+                "line 1: x; 1 record written before it, nothing after it",
+            ),
+            (
+                2,
+                3,
+                Exit::Partial,
+                "line 1: x; 2 records written before it, 3 not acknowledged, nothing after it",
+            ),
+        ] {
+            let tally = Tally {
+                written,
+                failed,
+                first_failure: None,
+            };
+            let failure = tally.cut_short("line 1: x");
+            assert_eq!((failure.exit, failure.message.as_str()), (exit, message));
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_that_are_not_sent_are_counted() {
+        let text: String = (0..3_000).map(|number| format!("{number}\n")).collect();
+        let mut lines = read_lines(Box::new(io::Cursor::new(text)));
+        lines.recv().await.expect("a line").expect("readable");
+        assert_eq!(count_rest(&mut lines).await, 2_999);
+    }
 }

@@ -2,14 +2,14 @@
 //! Law: reads only; what is not well gives exit code 4.
 
 use clap::Args;
-use kuorum_admin_api::{Broker, Health, Quorum, QuorumRole};
+use kuorum_admin_api::{Broker, Health, HealthReason, Page, Quorum, QuorumRole};
 use serde_json::json;
 
 use crate::Global;
 use crate::admin::Admin;
 use crate::brokers;
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, json, or_dash, say, table};
+use crate::output::{Output, json, note, or_dash, say, table};
 
 /// Show the cluster's health, its controllers and its brokers
 #[derive(Debug, Args)]
@@ -20,12 +20,23 @@ impl Status {
         let admin = Admin::new(global)?;
         let health: Health = admin.get("/cluster/health").await?;
         let quorum: Quorum = admin.get("/quorum").await?;
-        let brokers: Vec<Broker> = admin.list("/brokers").await?;
+        // Without an active controller nobody lists brokers; what is known all the same is shown.
+        let brokers: Result<Vec<Broker>, Failure> = match lacks_a_controller(&health) {
+            true => admin
+                .get_now::<Page<Broker>>("/brokers")
+                .await
+                .map(|page| page.items),
+            false => admin.list("/brokers").await,
+        };
         match global.output {
             Output::Json => {
+                let brokers = brokers.as_ref().ok();
                 json(&json!({ "health": health, "quorum": quorum, "brokers": brokers }))?;
             }
-            Output::Table => show(&health, &quorum, &brokers)?,
+            Output::Table => show(&health, &quorum, brokers.as_deref().ok())?,
+        }
+        if let Err(why) = brokers {
+            note(&format!("the brokers are not known: {}", why.message));
         }
         match health.healthy {
             true => Ok(()),
@@ -37,7 +48,21 @@ impl Status {
     }
 }
 
-fn show(health: &Health, quorum: &Quorum, brokers: &[Broker]) -> Result<(), Failure> {
+fn lacks_a_controller(health: &Health) -> bool {
+    let mut reasons = health.reasons.iter();
+    reasons.any(|reason| reason.code == "NO_ACTIVE_CONTROLLER")
+}
+
+/// The first of a reason's things, and how many more there are.
+fn sample(reason: &HealthReason) -> String {
+    let shown = reason.sample.join(", ");
+    match reason.count.saturating_sub(reason.sample.len()) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn show(health: &Health, quorum: &Quorum, brokers: Option<&[Broker]>) -> Result<(), Failure> {
     let word = if health.healthy {
         "healthy"
     } else {
@@ -50,7 +75,7 @@ fn show(health: &Health, quorum: &Quorum, brokers: &[Broker]) -> Result<(), Fail
             reason.code, reason.count, reason.cause
         ))?;
         if !reason.sample.is_empty() {
-            say(&format!("  {}", reason.sample.join(", ")))?;
+            say(&format!("  {}", sample(reason)))?;
         }
         say(&format!("  {}", reason.cure))?;
     }
@@ -58,7 +83,9 @@ fn show(health: &Health, quorum: &Quorum, brokers: &[Broker]) -> Result<(), Fail
     table(
         &["CONTROLLER", "ROLE", "ADDRESS", "END", "LAG"],
         quorum.voters.iter().map(|voter| {
+            let silent = voter.reachable == Some(false);
             let role = match voter.role {
+                _ if silent => "unreachable",
                 QuorumRole::Leader => "active",
                 QuorumRole::Follower => "follower",
             };
@@ -67,10 +94,34 @@ fn show(health: &Health, quorum: &Quorum, brokers: &[Broker]) -> Result<(), Fail
                 role.to_owned(),
                 voter.address.clone(),
                 or_dash(voter.log_end_offset),
-                or_dash(voter.lag),
+                // How far it was when it last answered says nothing of now.
+                or_dash(voter.lag.filter(|_| !silent)),
             ]
         }),
     )?;
-    say("")?;
-    brokers::show(brokers)
+    match brokers {
+        Some(brokers) => {
+            say("")?;
+            brokers::show(brokers)
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_shown_is_counted() {
+        let reason = |count: usize, sample: &[&str]| HealthReason {
+            code: String::new(),
+            count,
+            sample: sample.iter().map(|name| (*name).to_owned()).collect(),
+            cause: String::new(),
+            cure: String::new(),
+        };
+        assert_eq!(sample(&reason(2, &["a", "b"])), "a, b");
+        assert_eq!(sample(&reason(5, &["a", "b"])), "a, b and 3 more");
+    }
 }

@@ -120,8 +120,12 @@ fn partitions_of(count: usize) -> String {
     counted(count as u64, "partition", "partitions")
 }
 
-fn replicas_of(count: usize) -> String {
-    counted(count as u64, "replica", "replicas")
+/// `3 replicas`, or `2–3 replicas` where partitions differ.
+fn replicas_of(topic: &Topic) -> String {
+    match (topic.fewest_replicas, topic.most_replicas) {
+        (Some(fewest), Some(most)) => format!("{fewest}–{most} replicas"),
+        _ => counted(topic.replication_factor as u64, "replica", "replicas"),
+    }
 }
 
 impl Create {
@@ -136,6 +140,7 @@ impl Create {
                 ))),
             })
             .collect::<Result<BTreeMap<_, _>, _>>()?;
+        let set = configs.clone();
         let request = CreateTopic {
             name: self.name.clone(),
             partitions: self.partitions,
@@ -155,6 +160,7 @@ impl Create {
             }
             Err(failure) => return Err(failure),
         };
+        note_of_settings(&set, Some(topic.replication_factor));
         match output {
             Output::Json => json(&topic),
             Output::Table => say(&format!(
@@ -166,7 +172,7 @@ impl Create {
                     "created"
                 },
                 partitions_of(topic.partitions),
-                replicas_of(topic.replication_factor),
+                replicas_of(&topic),
                 match self.dry_run {
                     true => String::new(),
                     false => format!(", id {}", topic.topic_id),
@@ -195,7 +201,10 @@ impl List {
                     vec![
                         topic.name,
                         topic.partitions.to_string(),
-                        topic.replication_factor.to_string(),
+                        match (topic.fewest_replicas, topic.most_replicas) {
+                            (Some(fewest), Some(most)) => format!("{fewest}–{most}"),
+                            _ => topic.replication_factor.to_string(),
+                        },
                         topic.leaderless.to_string(),
                         topic.under_replicated.to_string(),
                         topic.under_min_isr.to_string(),
@@ -225,7 +234,7 @@ impl Describe {
                     topic.name,
                     topic.topic_id,
                     partitions_of(topic.partitions),
-                    replicas_of(topic.replication_factor)
+                    replicas_of(&topic)
                 ))?;
                 for entry in configs
                     .iter()
@@ -257,7 +266,10 @@ impl Describe {
                 )?;
             }
         }
-        warn(&configs);
+        warn(
+            &configs,
+            topic.most_replicas.unwrap_or(topic.replication_factor),
+        );
         warn_of_refusals(&configs, &partitions);
         if unreachable.is_empty() {
             return Ok(());
@@ -295,17 +307,13 @@ impl Epochs {
             Output::Table => table(
                 &["EPOCH", "LEADER", "START", "END", "SINCE", "CAUSE", "EVENT"],
                 epochs.into_iter().map(|epoch| {
-                    let unclean = match epoch.unclean {
-                        Some(true) => ", unclean",
-                        _ => "",
-                    };
                     vec![
                         epoch.epoch.to_string(),
                         or_dash(epoch.leader),
                         or_dash(epoch.start_offset),
                         or_dash(epoch.end_offset),
                         or_dash(epoch.since_ms.map(time::text)),
-                        or_dash(epoch.cause.map(|cause| cause + unclean)),
+                        or_dash(epoch.cause.map(|cause| cause_of(cause, epoch.unclean))),
                         or_dash(epoch.event_id),
                     ]
                 }),
@@ -319,6 +327,52 @@ impl Epochs {
             ))),
         }
     }
+}
+
+/// Why an epoch began, and that it was uncleanly, said once.
+fn cause_of(cause: String, unclean: Option<bool>) -> String {
+    match unclean {
+        Some(true) if !cause.contains("unclean") => cause + ", unclean",
+        _ => cause,
+    }
+}
+
+/// Says what settings that were just accepted do not do; `replicas` is how many each partition has, if that is known.
+pub(crate) fn note_of_settings(set: &BTreeMap<String, String>, replicas: Option<usize>) {
+    for text in notes_of_settings(set, replicas) {
+        note(&format!("note: {text}"));
+    }
+}
+
+fn notes_of_settings(set: &BTreeMap<String, String>, replicas: Option<usize>) -> Vec<String> {
+    let mut notes = Vec::new();
+    for key in ["cleanup.policy", "log.cleanup.policy"] {
+        if let Some(policy) = set.get(key)
+            && policy.split(',').any(|one| one.trim() == "compact")
+        {
+            notes.push(format!(
+                "{key}={policy} is accepted, but nothing is compacted yet: every record is kept, or goes by retention if \
+                 delete is named too"
+            ));
+        }
+    }
+    let min_isr = set.get("min.insync.replicas");
+    if let Some(min_isr) = min_isr.and_then(|value| value.trim().parse::<usize>().ok())
+        && let Some(replicas) = replicas
+    {
+        notes.extend(capped(min_isr, replicas));
+    }
+    notes
+}
+
+/// What a minimum means that is more than there are replicas.
+fn capped(min_isr: usize, replicas: usize) -> Option<String> {
+    (min_isr > replicas).then(|| {
+        let all = counted(replicas as u64, "replica", "replicas");
+        format!(
+            "min.insync.replicas={min_isr} on {all} means {replicas}: acks=all is refused as soon as one of them is out of sync"
+        )
+    })
 }
 
 fn row(partition: &Partition) -> Vec<String> {
@@ -346,7 +400,10 @@ fn remarks(partition: &Partition) -> Vec<String> {
         remarks.push(format!("removing {}", list(&partition.removing_replicas)));
     }
     if partition.stale {
-        remarks.push("last known".to_owned());
+        remarks.push(match partition.known_ms_ago {
+            Some(ms) => format!("as last known {} ago", time::span(ms)),
+            None => "as last known".to_owned(),
+        });
     }
     remarks
 }
@@ -402,16 +459,20 @@ fn warn_of_refusals(configs: &[ConfigEntry], partitions: &[Partition]) {
 }
 
 /// Says what two settings together do not do.
-fn warn(configs: &[ConfigEntry]) {
+fn warn(configs: &[ConfigEntry], replicas: usize) {
     let value = |name: &str| {
         configs
             .iter()
             .find(|entry| entry.name == name)
             .and_then(|entry| entry.value.as_deref())
     };
-    let min_isr: i32 = value("min.insync.replicas")
+    let wanted: usize = value("min.insync.replicas")
         .and_then(|value| value.parse().ok())
         .unwrap_or(1);
+    if let Some(text) = capped(wanted, replicas) {
+        note(&format!("note: {text}"));
+    }
+    let min_isr = wanted.min(replicas);
     if value("unclean.leader.election.enable") == Some("true") && min_isr > 1 {
         note(&format!(
             "note: an unclean election may give this topic a leader, but writes with acks=all still wait for \
@@ -483,6 +544,61 @@ impl Add {
                 report.topic,
                 partitions_of(report.partitions_after.unsigned_abs() as usize)
             )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_do_not_do_what_they_say() {
+        for (key, value, replicas, words) in [
+            (
+                "cleanup.policy",
+                "compact",
+                Some(3),
+                Some("nothing is compacted"),
+            ),
+            (
+                "cleanup.policy",
+                "delete,compact",
+                None,
+                Some("nothing is compacted"),
+            ),
+            ("cleanup.policy", "delete", Some(3), None),
+            (
+                "min.insync.replicas",
+                "5",
+                Some(3),
+                Some("on 3 replicas means 3"),
+            ),
+            ("min.insync.replicas", "3", Some(3), None),
+            ("min.insync.replicas", "5", None, None),
+        ] {
+            let set = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+            let notes = notes_of_settings(&set, replicas);
+            match words {
+                Some(words) => assert!(notes.len() == 1 && notes[0].contains(words), "{notes:?}"),
+                None => assert!(notes.is_empty(), "{notes:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_unclean_cause_is_said_once() {
+        for (cause, unclean, expected) in [
+            ("unclean election", Some(true), "unclean election"),
+            (
+                "reassignment cancelled",
+                Some(true),
+                "reassignment cancelled, unclean",
+            ),
+            ("broker fenced", Some(false), "broker fenced"),
+            ("broker fenced", None, "broker fenced"),
+        ] {
+            assert_eq!(cause_of(cause.to_owned(), unclean), expected);
         }
     }
 }
