@@ -164,7 +164,7 @@ fn at_stake(partition: &Partition) -> String {
         true => String::new(),
         false => format!(
             " Nothing is lost if broker {} comes back instead.",
-            list(&complete)
+            list(&complete).replace(',', " or ")
         ),
     };
     let (Some(end), Some(ms_ago)) = (partition.log_end_offset, partition.known_ms_ago) else {
@@ -256,7 +256,7 @@ mod tests {
                     "at least 20 records",
                     "10 of them below",
                     "after that is lost too",
-                    "if broker 1,2 comes back",
+                    "if broker 1 or 2 comes back",
                 ][..],
             ),
             (
