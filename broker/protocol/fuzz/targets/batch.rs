@@ -10,11 +10,11 @@ use libfuzzer_sys::fuzz_target;
 
 fn look(data: &[u8]) {
     let limits = ProduceLimits {
-        strict: true,
         compacted: true,
         ..ProduceLimits::default()
     };
-    if let Ok(batch) = validate_produced(data, &limits) {
+    if let Ok(produced) = validate_produced(data, &limits) {
+        let batch = produced.batch;
         assert!(batch.crc_is_valid());
         assert_eq!(batch.size(), data.len());
     }

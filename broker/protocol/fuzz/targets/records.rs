@@ -34,7 +34,6 @@ fuzz_target!(|data: &[u8]| {
         .renew_crc();
 
     let limits = ProduceLimits {
-        strict: true,
         decompress: LIMIT,
         ..ProduceLimits::default()
     };

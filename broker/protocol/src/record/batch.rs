@@ -7,7 +7,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 use super::compression::Codec;
-pub use super::validate::{InvalidBatch, ProduceLimits, validate_produced};
+pub use super::validate::{InvalidBatch, ProduceLimits, Produced, validate_produced};
 use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 use crate::time::Timestamp;
 
@@ -346,6 +346,12 @@ impl<'a> BatchMut<'a> {
     pub fn set_log_append_time(&mut self, timestamp: Timestamp) {
         let attributes = self.view().attributes() | attributes::LOG_APPEND_TIME;
         self.bytes[ATTRIBUTES].copy_from_slice(&attributes.to_be_bytes());
+        self.bytes[MAX_TIMESTAMP].copy_from_slice(&timestamp.0.to_be_bytes());
+        self.renew_crc();
+    }
+
+    /// Says what the highest timestamp of the records is and renews the CRC. The records stay as they are.
+    pub fn set_max_timestamp(&mut self, timestamp: Timestamp) {
         self.bytes[MAX_TIMESTAMP].copy_from_slice(&timestamp.0.to_be_bytes());
         self.renew_crc();
     }

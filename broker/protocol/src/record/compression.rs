@@ -1,7 +1,7 @@
 //! The four codecs a batch may be compressed with.
 //! Law: what comes out is never larger than the caller's limit; a bomb is an error before it is an allocation.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -185,51 +185,90 @@ pub fn decompress(
     input: &[u8],
     limit: DecompressLimit,
 ) -> Result<Bytes, CompressionError> {
-    let limit = limit.for_input(input.len());
+    let bytes = limit.for_input(input.len());
     match codec {
-        Codec::None if input.len() > limit => Err(CompressionError::TooLarge { limit }),
+        Codec::None if input.len() > bytes => Err(CompressionError::TooLarge { limit: bytes }),
         Codec::None => Ok(Bytes::copy_from_slice(input)),
-        Codec::Gzip => read_bounded(codec, flate2::read::MultiGzDecoder::new(input), limit),
-        Codec::Snappy => xerial::decompress(input, limit),
-        Codec::Lz4 => read_bounded(codec, lz4_flex::frame::FrameDecoder::new(input), limit),
-        Codec::Zstd => {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(input).map_err(|error| {
-                CompressionError::Malformed {
-                    codec,
-                    reason: error.to_string(),
-                }
-            })?;
-            // Java's and librdkafka's levels stay below 2^23 (8 MiB); 2^27 is what the library itself would take.
-            decoder
-                .window_log_max(27)
-                .map_err(|error| CompressionError::Malformed {
-                    codec,
-                    reason: error.to_string(),
-                })?;
-            read_bounded(codec, decoder, limit)
+        Codec::Snappy => xerial::decompress(input, bytes),
+        _ => {
+            let mut reader = Decompressor::new(codec, input, limit)?;
+            let mut out = Vec::new();
+            let read = reader.read_to_end(&mut out);
+            read.map_err(|error| CompressionError::of_reading(codec, error))?;
+            Ok(out.into())
         }
-        Codec::Unknown(id) => Err(CompressionError::UnknownCodec(id)),
     }
 }
 
-/// Reads to the end, but never more than `limit`, and grows only as data comes.
-fn read_bounded(codec: Codec, decoder: impl Read, limit: usize) -> Result<Bytes, CompressionError> {
-    let mut out = Vec::new();
-    decoder
-        .take(limit as u64 + 1)
-        .read_to_end(&mut out)
-        .map_err(|error| CompressionError::Malformed {
+impl CompressionError {
+    /// What an error of a [`Decompressor`] was.
+    pub(crate) fn of_reading(codec: Codec, error: io::Error) -> Self {
+        let malformed = |error: io::Error| Self::Malformed {
             codec,
             reason: error.to_string(),
-        })?;
-    if out.len() > limit {
-        return Err(CompressionError::TooLarge { limit });
+        };
+        error.downcast::<Self>().unwrap_or_else(malformed)
     }
-    Ok(out.into())
+}
+
+/// What comes out of a decompression, as it is read: in memory are the codec's own buffers and no more. Its errors are
+/// [`CompressionError`]s in an `io::Error`, or the library's.
+pub(crate) struct Decompressor<'a> {
+    input: Box<dyn Read + 'a>,
+    limit: usize,
+    left: usize,
+}
+
+impl<'a> Decompressor<'a> {
+    /// # Errors
+    /// If the codec means nothing, or its library refuses the input at once.
+    pub(crate) fn new(
+        codec: Codec,
+        input: &'a [u8],
+        limit: DecompressLimit,
+    ) -> Result<Self, CompressionError> {
+        let limit = limit.for_input(input.len());
+        let input: Box<dyn Read + 'a> = match codec {
+            Codec::None => Box::new(input),
+            Codec::Gzip => Box::new(flate2::read::MultiGzDecoder::new(input)),
+            Codec::Snappy => Box::new(xerial::Reader::new(input, limit)?),
+            Codec::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
+            Codec::Zstd => {
+                let malformed = |error| CompressionError::of_reading(codec, error);
+                let decoder = zstd::stream::read::Decoder::with_buffer(input);
+                let mut decoder = decoder.map_err(malformed)?;
+                // Java's and librdkafka's levels stay below 2^23 (8 MiB); 2^27 is what the library itself would take.
+                decoder.window_log_max(27).map_err(malformed)?;
+                Box::new(decoder)
+            }
+            Codec::Unknown(id) => return Err(CompressionError::UnknownCodec(id)),
+        };
+        Ok(Self {
+            input,
+            limit,
+            left: limit,
+        })
+    }
+}
+
+impl Read for Decompressor<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        match self.left.checked_sub(read) {
+            Some(left) => self.left = left,
+            None => {
+                let limit = self.limit;
+                return Err(io::Error::other(CompressionError::TooLarge { limit }));
+            }
+        }
+        Ok(read)
+    }
 }
 
 /// The framing that Java puts around snappy blocks: a header of 16 bytes, then blocks, each behind its size.
 mod xerial {
+    use std::io::{self, Read};
+
     use bytes::Bytes;
 
     use super::{Codec, CompressionError};
@@ -264,27 +303,89 @@ mod xerial {
 
     pub(super) fn decompress(input: &[u8], limit: usize) -> Result<Bytes, CompressionError> {
         let mut out = Vec::new();
-        if !input.starts_with(&MAGIC) {
+        let mut blocks = Blocks::new(input)?;
+        while let Some(head) = blocks.next()? {
+            block(head, limit, &mut out)?;
+        }
+        Ok(out.into())
+    }
+
+    /// The compressed blocks of an input.
+    struct Blocks<'a> {
+        rest: &'a [u8],
+        framed: bool,
+    }
+
+    impl<'a> Blocks<'a> {
+        fn new(input: &'a [u8]) -> Result<Self, CompressionError> {
             // Some clients send a bare block. It cannot be mistaken: one that began like the magic would be a block
             // whose first element copies from before its beginning, which no block may.
-            block(input, limit, &mut out)?;
-            return Ok(out.into());
+            let framed = input.starts_with(&MAGIC);
+            let begin = if framed { HEADER } else { 0 };
+            let rest = input
+                .get(begin..)
+                .ok_or_else(|| malformed(&"the header is cut off"))?;
+            if !framed && rest.is_empty() {
+                return Err(malformed(&"not even a block is here"));
+            }
+            Ok(Self { rest, framed })
         }
-        let mut rest = input
-            .get(HEADER..)
-            .ok_or_else(|| malformed(&"the header is cut off"))?;
-        while !rest.is_empty() {
-            let (size, after) = rest
+
+        fn next(&mut self) -> Result<Option<&'a [u8]>, CompressionError> {
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            if !self.framed {
+                return Ok(Some(std::mem::take(&mut self.rest)));
+            }
+            let (size, after) = self
+                .rest
                 .split_first_chunk::<4>()
                 .ok_or_else(|| malformed(&"a block size is cut off"))?;
             let size = u32::from_be_bytes(*size) as usize;
             let (head, tail) = after
                 .split_at_checked(size)
                 .ok_or_else(|| malformed(&"a block is cut off"))?;
-            block(head, limit, &mut out)?;
-            rest = tail;
+            self.rest = tail;
+            Ok(Some(head))
         }
-        Ok(out.into())
+    }
+
+    /// Reads one block after the other, each in the same buffer.
+    pub(super) struct Reader<'a> {
+        blocks: Blocks<'a>,
+        limit: usize,
+        block: Vec<u8>,
+        read: usize,
+    }
+
+    impl<'a> Reader<'a> {
+        /// No block may hold more than `limit`.
+        pub(super) fn new(input: &'a [u8], limit: usize) -> Result<Self, CompressionError> {
+            Ok(Self {
+                blocks: Blocks::new(input)?,
+                limit,
+                block: Vec::new(),
+                read: 0,
+            })
+        }
+    }
+
+    impl Read for Reader<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            while self.read == self.block.len() {
+                let Some(next) = self.blocks.next().map_err(io::Error::other)? else {
+                    return Ok(0);
+                };
+                self.block.clear();
+                self.read = 0;
+                block(next, self.limit, &mut self.block).map_err(io::Error::other)?;
+            }
+            let wanted = buffer.len().min(self.block.len() - self.read);
+            buffer[..wanted].copy_from_slice(&self.block[self.read..self.read + wanted]);
+            self.read += wanted;
+            Ok(wanted)
+        }
     }
 
     /// Appends one decompressed block to `out`, which stays within `limit`.

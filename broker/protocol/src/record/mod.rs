@@ -17,7 +17,7 @@ pub use batch::{
 pub use compression::{Codec, CompressionError, DecompressLimit};
 pub use control::{ControlType, end_marker};
 pub use record::{Record, RecordError, RecordsReader};
-pub use validate::{InvalidBatch, ProduceLimits, TimestampType, validate_produced};
+pub use validate::{InvalidBatch, ProduceLimits, Produced, TimestampType, validate_produced};
 pub use writer::{BatchBuilder, Header};
 
 #[cfg(test)]

@@ -2,14 +2,19 @@
 //! Law: a record is a slice of its batch (or of the batch's decompressed payload), and what the bytes cannot hold is an
 //! error before it is an allocation.
 
+use std::io::{self, BufRead, BufReader, Read};
+
 use bytes::Bytes;
 use thiserror::Error;
 
 use super::batch::{BatchError, BatchView, HEADER_SIZE};
-use super::compression::{Codec, CompressionError, DecompressLimit, decompress};
+use super::compression::{Codec, CompressionError, DecompressLimit, Decompressor, decompress};
 use super::varint::{read_int, read_long};
 use crate::ids::Offset;
 use crate::time::Timestamp;
+
+/// What no record is smaller than: its length, attributes, timestamp, offset, key, value and header count.
+pub const SMALLEST_RECORD: usize = 7;
 
 /// One record, as an application knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,9 +96,16 @@ impl<'a> RawRecord<'a> {
     pub(crate) fn read(payload: &mut &'a [u8]) -> Result<Self, &'static str> {
         let length = read_int(payload).ok_or("its length is cut off")?;
         let length = usize::try_from(length).map_err(|_| "its length is negative")?;
-        let (mut body, rest) = payload
+        let (body, rest) = payload
             .split_at_checked(length)
             .ok_or("its length points beyond the batch")?;
+        let record = Self::of_body(body)?;
+        *payload = rest;
+        Ok(record)
+    }
+
+    /// Reads a record that is all of `body`, which its length does not belong to.
+    fn of_body(mut body: &'a [u8]) -> Result<Self, &'static str> {
         let (_attributes, after) = body.split_first().ok_or("its attributes are cut off")?;
         body = after;
         let timestamp_delta = read_long(&mut body).ok_or("its timestamp is cut off")?;
@@ -113,7 +125,6 @@ impl<'a> RawRecord<'a> {
         if !walk.is_empty() {
             return Err("bytes follow its last header");
         }
-        *payload = rest;
         Ok(Self {
             timestamp_delta,
             offset_delta,
@@ -188,6 +199,80 @@ impl<'a> Iterator for RawRecords<'a> {
         self.index += 1;
         self.failed = result.is_err();
         Some(result)
+    }
+}
+
+/// The records of a compressed batch, each in turn: no more than one of them is in memory.
+pub(crate) struct StreamedRecords<'a> {
+    codec: Codec,
+    input: BufReader<Decompressor<'a>>,
+    body: Vec<u8>,
+    index: i32,
+    count: i32,
+}
+
+impl<'a> StreamedRecords<'a> {
+    /// # Errors
+    /// If the codec refuses the payload at once.
+    pub(crate) fn new(batch: &BatchView<'a>, limit: DecompressLimit) -> Result<Self, RecordError> {
+        let codec = batch.compression();
+        Ok(Self {
+            codec,
+            input: BufReader::new(Decompressor::new(codec, batch.payload(), limit)?),
+            body: Vec::new(),
+            index: 0,
+            count: batch.record_count(),
+        })
+    }
+
+    /// The next record, or `None` after the last one that the header claims.
+    ///
+    /// # Errors
+    /// If the payload cannot be decompressed within the limit, or holds other than so many records and nothing else. After
+    /// an error there is nothing more to be had.
+    pub(crate) fn read_next(&mut self) -> Result<Option<RawRecord<'_>>, RecordError> {
+        let (codec, index) = (self.codec, self.index);
+        let broken =
+            |error: io::Error| RecordError::from(CompressionError::of_reading(codec, error));
+        let malformed = |reason| RecordError::Malformed { index, reason };
+        let ahead = self.input.fill_buf().map_err(broken)?.len();
+        if index >= self.count {
+            return match ahead {
+                0 => Ok(None),
+                more => Err(RecordError::TrailingBytes(more)),
+            };
+        }
+        if ahead == 0 {
+            return Err(RecordError::TooFew {
+                claimed: self.count,
+                found: index,
+            });
+        }
+        let length = self.length().map_err(broken)?;
+        let length = length.ok_or_else(|| malformed("its length is cut off"))?;
+        let length = u64::try_from(length).map_err(|_| malformed("its length is negative"))?;
+        self.body.clear();
+        let mut body = self.input.by_ref().take(length);
+        let read = body.read_to_end(&mut self.body).map_err(broken)?;
+        if (read as u64) < length {
+            return Err(malformed("its length points beyond the batch"));
+        }
+        self.index += 1;
+        RawRecord::of_body(&self.body).map(Some).map_err(malformed)
+    }
+
+    /// `None` if it is cut off or too long.
+    fn length(&mut self) -> io::Result<Option<i32>> {
+        let mut bytes = [0; 5];
+        for at in 0..bytes.len() {
+            if self.input.read(&mut bytes[at..=at])? == 0 {
+                return Ok(None);
+            }
+            if bytes[at] & 0x80 == 0 {
+                return Ok(read_int(&mut &bytes[..=at]));
+            }
+        }
+        Ok(None)
     }
 }
 

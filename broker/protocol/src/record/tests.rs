@@ -226,14 +226,9 @@ fn every_codec_carries_records() {
             builder.append(Timestamp(n), Some(b"key"), Some(value.as_bytes()), &[]);
         }
         let batch = builder.build();
-        let view = validate_produced(
-            &batch,
-            &ProduceLimits {
-                strict: true,
-                ..Default::default()
-            },
-        )
-        .expect("valid");
+        let view = validate_produced(&batch, &ProduceLimits::default()).expect("valid");
+        assert_eq!(view.max_timestamp, Timestamp(499));
+        let view = view.batch;
         assert_eq!(view.compression(), codec);
         let records = read_all(&batch);
         assert_eq!(records.len(), 500, "{codec}");
@@ -392,9 +387,22 @@ fn invalid_batches() {
         compacted: true,
         ..limits
     };
-    let strict = ProduceLimits {
-        strict: true,
+    let roomy = ProduceLimits {
+        max_message_bytes: usize::MAX,
+        decompress: DecompressLimit::bytes(16 << 20),
         ..limits
+    };
+    let packed = |codec, count: usize| {
+        let mut builder = BatchBuilder::new(codec);
+        for n in 0..count {
+            builder.append(Timestamp(1000 + n as i64), Some(b"k"), Some(&[7; 40]), &[]);
+        }
+        builder
+    };
+    let bomb = |codec| {
+        let mut builder = BatchBuilder::new(codec);
+        builder.append(Timestamp(1000), None, Some(&vec![0; 17 << 20]), &[]);
+        builder.build().to_vec()
     };
     let first = HEADER_SIZE;
     let second = HEADER_SIZE + 1 + (good[HEADER_SIZE] / 2) as usize;
@@ -456,7 +464,10 @@ fn invalid_batches() {
         ("control", fixed(22, &[0x20]), &limits, "Control"),
         (
             "no sequence",
-            fixed(43, &[0, 0, 0, 0, 0, 0, 0, 9]),
+            patched(
+                plain().producer(ProducerId(9), ProducerEpoch(3), Sequence(0)),
+                |b| b[53..57].fill(0xff),
+            ),
             &limits,
             "NoSequence",
         ),
@@ -558,16 +569,130 @@ fn invalid_batches() {
         (
             "not gzip",
             fixed(22, &[1]),
-            &strict,
+            &limits,
             "Records(Compression(Malformed",
         ),
         (
             "not zstd",
             fixed(22, &[4]),
-            &strict,
+            &limits,
             "Records(Compression(Malformed",
         ),
+        (
+            "more records than bytes can hold",
+            patched(plain(), |b| {
+                b[23..27].copy_from_slice(&(i32::MAX - 1).to_be_bytes());
+                b[57..61].copy_from_slice(&i32::MAX.to_be_bytes());
+            }),
+            &limits,
+            "Count",
+        ),
+        (
+            "a million of two",
+            patched(plain(), |b| {
+                b[23..27].copy_from_slice(&999_999i32.to_be_bytes());
+                b[57..61].copy_from_slice(&1_000_000i32.to_be_bytes());
+            }),
+            &limits,
+            "Records(TooFew",
+        ),
+        (
+            "producer id −2",
+            fixed(43, &[255, 255, 255, 255, 255, 255, 255, 254]),
+            &limits,
+            "Producer(",
+        ),
+        (
+            "epoch −1 of a producer",
+            patched(
+                plain().producer(ProducerId(9), ProducerEpoch(3), Sequence(0)),
+                |b| b[51..53].fill(0xff),
+            ),
+            &limits,
+            "Producer(",
+        ),
     ];
+    let mut rows = rows;
+    for codec in &CODECS[1..] {
+        let codec = *codec;
+        let with_count = |count: i32, claimed: i32| {
+            patched(packed(codec, count as usize), |b| {
+                b[23..27].copy_from_slice(&(claimed - 1).to_be_bytes());
+                b[57..61].copy_from_slice(&claimed.to_be_bytes());
+            })
+        };
+        // The same payload as it would be, but for one record's offset.
+        let other_delta = patched(packed(Codec::None, 3), |b| {
+            let record = (b.len() - HEADER_SIZE) / 3;
+            b[HEADER_SIZE + record + 3] = 4;
+            let payload = compress(codec, &b[HEADER_SIZE..]).unwrap();
+            b.truncate(HEADER_SIZE);
+            b.extend_from_slice(&payload);
+            b[22] = codec.id() as u8;
+        });
+        let garbage = patched(packed(codec, 3), |b| {
+            b.truncate(HEADER_SIZE);
+            b.extend_from_slice(&[0x5a; 29]);
+        });
+        let noise_inside = patched(packed(codec, 3), |b| {
+            let payload = compress(codec, &[0x7e; 60]).unwrap();
+            b.truncate(HEADER_SIZE);
+            b.extend_from_slice(&payload);
+        });
+        let cut = patched(packed(codec, 300), |b| b.truncate(b.len() - 9));
+        rows.extend([
+            (
+                "compressed: fewer",
+                with_count(3, 4),
+                &limits,
+                "Records(TooFew { claimed: 4, found: 3 })",
+            ),
+            (
+                "compressed: more",
+                with_count(3, 2),
+                &limits,
+                "Records(TrailingBytes",
+            ),
+            (
+                "compressed: 2³¹ − 1 of 1",
+                with_count(1, i32::MAX),
+                &limits,
+                "Count",
+            ),
+            (
+                "compressed: many of 1",
+                with_count(1, 1_000_000),
+                &limits,
+                "Records(TooFew",
+            ),
+            (
+                "compressed: delta",
+                other_delta,
+                &limits,
+                "OffsetDelta { index: 1, found: 2 }",
+            ),
+            ("compressed: garbage", garbage, &limits, "Records("),
+            (
+                "compressed: no records inside",
+                noise_inside,
+                &limits,
+                "Records(Malformed { index: 0",
+            ),
+            ("compressed: cut off", cut, &limits, "Records("),
+            (
+                "compressed: bomb",
+                bomb(codec),
+                &roomy,
+                "Records(Compression(TooLarge",
+            ),
+            (
+                "compressed: future",
+                packed(codec, 3).build().to_vec(),
+                &early,
+                "TimestampOutOfRange { indexes: [1, 2] }",
+            ),
+        ]);
+    }
     for (name, bytes, limits, expected) in rows {
         let error = validate_produced(&bytes, limits).expect_err(name);
         let shown = format!("{error:?}");
@@ -577,7 +702,7 @@ fn invalid_batches() {
         );
         let code = match expected {
             "Corrupt" => ErrorCode::CorruptMessage,
-            "TooLarge" => ErrorCode::MessageTooLarge,
+            "TooLarge" | "Records(Compression(TooLarge" => ErrorCode::MessageTooLarge,
             "ZstdTooOld" | "UnknownCodec(5)" => ErrorCode::UnsupportedCompressionType,
             "LogAppendTime" => ErrorCode::InvalidTimestamp,
             expected if expected.starts_with("Timestamp") => ErrorCode::InvalidTimestamp,
@@ -586,8 +711,19 @@ fn invalid_batches() {
         assert_eq!(ErrorCode::from(&error), code, "{name}");
     }
     assert!(validate_produced(&good, &limits).is_ok());
-    // Without `strict` the payload of a compressed batch is not looked at.
-    assert!(validate_produced(&fixed(22, &[1]), &limits).is_ok());
+    // The header's highest timestamp is not believed; nor refused, for Kafka mends it too.
+    for codec in CODECS {
+        let late = patched(packed(codec, 3), |b| {
+            b[35..43].copy_from_slice(&i64::MAX.to_be_bytes());
+        });
+        let found = validate_produced(&late, &limits).unwrap();
+        assert_eq!(found.max_timestamp, Timestamp(1002), "{codec}");
+        let mut mended = late.clone();
+        let mut batch = BatchMut::parse(&mut mended).unwrap();
+        batch.set_max_timestamp(found.max_timestamp);
+        let mended = validate_produced(&mended, &limits).unwrap();
+        assert_eq!(mended.batch.max_timestamp(), Timestamp(1002), "{codec}");
+    }
     let append_time = ProduceLimits {
         timestamp_type: TimestampType::LogAppendTime,
         ..early
@@ -659,8 +795,7 @@ proptest! {
             prop_assert!(builder.size() <= bound);
         }
         let batch = builder.build();
-        let limits = ProduceLimits { strict: true, ..ProduceLimits::default() };
-        prop_assert!(validate_produced(&batch, &limits).is_ok());
+        prop_assert!(validate_produced(&batch, &ProduceLimits::default()).is_ok());
         let read = read_all(&batch);
         prop_assert_eq!(read.len(), records.len());
         for (index, (found, (timestamp, key, value, headers))) in
@@ -708,8 +843,7 @@ proptest! {
             if at % size >= 21 { bytes[at % size] = value; }
         }
         BatchMut::parse(&mut bytes).unwrap().renew_crc();
-        let strict = ProduceLimits { strict: true, ..ProduceLimits::default() };
-        let _ = validate_produced(&bytes, &strict);
+        let _ = validate_produced(&bytes, &ProduceLimits::default());
         if let Ok(reader) = RecordsReader::new(&bytes.into(), DecompressLimit::bytes(100_000)) {
             let results: Vec<Result<Record, RecordError>> = reader.collect();
             prop_assert!(results.iter().rev().skip(1).all(Result::is_ok), "an error ends it");

@@ -4,10 +4,10 @@
 use thiserror::Error;
 
 use super::batch::{BatchError, BatchView, MAGIC, MAGIC_OFFSET};
-use super::compression::{Codec, DecompressLimit, decompress};
-use super::record::{RawRecords, RecordError};
+use super::compression::{Codec, CompressionError, DecompressLimit};
+use super::record::{RawRecord, RawRecords, RecordError, SMALLEST_RECORD, StreamedRecords};
 use crate::error_code::ErrorCode;
-use crate::ids::{Offset, ProducerId, Sequence};
+use crate::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use crate::time::Timestamp;
 
 /// Whose timestamp a topic keeps (`message.timestamp.type`).
@@ -37,9 +37,7 @@ pub struct ProduceLimits {
     pub timestamp_after_max_ms: i64,
     /// `cleanup.policy` contains `compact`: every record needs a key.
     pub compacted: bool,
-    /// Also take compressed batches apart (compacted topics always do).
-    pub strict: bool,
-    /// How much a compressed batch may decompress to when it is taken apart.
+    /// How much a compressed batch may decompress to.
     pub decompress: DecompressLimit,
 }
 
@@ -54,10 +52,21 @@ impl Default for ProduceLimits {
             timestamp_before_max_ms: i64::MAX,
             timestamp_after_max_ms: 3_600_000,
             compacted: false,
-            strict: false,
             decompress: DecompressLimit::PRODUCED,
         }
     }
+}
+
+/// So many records to blame are named at most.
+const NAMED_AT_MOST: usize = 1_000;
+
+/// A batch that may be appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Produced<'a> {
+    /// The batch.
+    pub batch: BatchView<'a>,
+    /// The highest timestamp of its records, whatever its header says; `Timestamp::NONE` if none is higher.
+    pub max_timestamp: Timestamp,
 }
 
 /// Why a produced batch is refused. The display is what the producer gets to read.
@@ -103,6 +112,9 @@ pub enum InvalidBatch {
     /// Markers are the broker's.
     #[error("a client may not write control batches")]
     Control,
+    /// Either nobody in particular wrote it (−1, −1), or a producer in one of its epochs.
+    #[error("a batch cannot be of the producer id {0} in epoch {1}")]
+    Producer(ProducerId, ProducerEpoch),
     /// An idempotent producer numbers its batches.
     #[error("a batch with producer id {0} needs a sequence")]
     NoSequence(ProducerId),
@@ -121,15 +133,15 @@ pub enum InvalidBatch {
         found: i32,
     },
     /// Timestamps outside what the topic allows.
-    #[error("timestamps of {} records are outside the range the topic allows", .indexes.len().max(1))]
+    #[error("timestamps of {} records are outside the range the topic allows", .indexes.len())]
     TimestampOutOfRange {
-        /// Which records; empty if only the header was looked at.
+        /// Which records, the first thousand of them.
         indexes: Vec<i32>,
     },
     /// A compacted topic needs keys.
     #[error("{} records have no key and the topic is compacted", .indexes.len())]
     KeyMissing {
-        /// Which records.
+        /// Which records, the first thousand of them.
         indexes: Vec<i32>,
     },
 }
@@ -148,7 +160,11 @@ impl From<&InvalidBatch> for ErrorCode {
     fn from(error: &InvalidBatch) -> Self {
         match error {
             InvalidBatch::Corrupt(_) => Self::CorruptMessage,
-            InvalidBatch::TooLarge { .. } => Self::MessageTooLarge,
+            // A producer that knows how to sends it again in smaller ones (KIP-126).
+            InvalidBatch::TooLarge { .. }
+            | InvalidBatch::Records(RecordError::Compression(CompressionError::TooLarge {
+                ..
+            })) => Self::MessageTooLarge,
             InvalidBatch::ZstdTooOld | InvalidBatch::UnknownCodec(_) => {
                 Self::UnsupportedCompressionType
             }
@@ -161,6 +177,7 @@ impl From<&InvalidBatch> for ErrorCode {
             | InvalidBatch::BaseOffset(_)
             | InvalidBatch::Count { .. }
             | InvalidBatch::Control
+            | InvalidBatch::Producer(..)
             | InvalidBatch::NoSequence(_)
             | InvalidBatch::Records(_)
             | InvalidBatch::OffsetDelta { .. }
@@ -170,15 +187,15 @@ impl From<&InvalidBatch> for ErrorCode {
 }
 
 /// Checks the bytes that a Produce request holds for one partition: rows 3 to 5 and 7 to 17 of Kafka's checks, but for
-/// leadership. Compressed batches are taken apart only if the topic is compacted or `strict` is set; else their
-/// timestamps are judged by the header.
+/// leadership. Every record is looked at, in compressed batches too: what is acknowledged can be read. Kafka puts the
+/// highest timestamp it finds into the header; so should the caller.
 ///
 /// # Errors
 /// The first fault in Kafka's order.
 pub fn validate_produced<'a>(
     bytes: &'a [u8],
     limits: &ProduceLimits,
-) -> Result<BatchView<'a>, InvalidBatch> {
+) -> Result<Produced<'a>, InvalidBatch> {
     let batch = exactly_one(bytes)?;
     if batch.compression() == Codec::Zstd && limits.produce_version < 7 {
         return Err(InvalidBatch::ZstdTooOld);
@@ -196,8 +213,11 @@ pub fn validate_produced<'a>(
         return Err(InvalidBatch::Corrupt("its CRC does not match"));
     }
     header(&batch, limits)?;
-    records(&batch, limits)?;
-    Ok(batch)
+    let max_timestamp = records(&batch, limits)?;
+    Ok(Produced {
+        batch,
+        max_timestamp,
+    })
 }
 
 /// Rows 3, 4 and the size of row 9: one whole batch of format 2 and nothing else.
@@ -227,7 +247,10 @@ fn header(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidBa
         return Err(InvalidBatch::UnknownCodec(id));
     }
     let (count, last_offset_delta) = (batch.record_count(), batch.last_offset_delta());
-    if last_offset_delta < 0 || count <= 0 || count - 1 != last_offset_delta {
+    // Nothing is unpacked to look for more records than it may hold at most.
+    let room = limits.decompress.for_input(batch.payload().len());
+    let fits = usize::try_from(count).is_ok_and(|count| count <= room / SMALLEST_RECORD);
+    if last_offset_delta < 0 || count <= 0 || count - 1 != last_offset_delta || !fits {
         return Err(InvalidBatch::Count {
             count,
             last_offset_delta,
@@ -235,6 +258,10 @@ fn header(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidBa
     }
     if batch.is_control() {
         return Err(InvalidBatch::Control);
+    }
+    let (id, epoch) = (batch.producer_id(), batch.producer_epoch());
+    if id < ProducerId::NONE || (id > ProducerId::NONE && epoch < ProducerEpoch(0)) {
+        return Err(InvalidBatch::Producer(id, epoch));
     }
     if batch.producer_id() > ProducerId::NONE && batch.base_sequence() < Sequence(0) {
         return Err(InvalidBatch::NoSequence(batch.producer_id()));
@@ -245,8 +272,8 @@ fn header(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidBa
     Ok(())
 }
 
-/// Rows 15 to 17.
-fn records(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidBatch> {
+/// Rows 15 to 17. Answers with the highest timestamp.
+fn records(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<Timestamp, InvalidBatch> {
     let check_time = limits.timestamp_type == TimestampType::CreateTime;
     // The default means "however old", and a timestamp may even be negative.
     let earliest = match limits.timestamp_before_max_ms {
@@ -257,29 +284,10 @@ fn records(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidB
     let in_range =
         |timestamp: i64| timestamp == Timestamp::NONE.0 || (earliest..=latest).contains(&timestamp);
 
-    let compressed = batch.compression() != Codec::None;
-    if compressed && !limits.strict && !limits.compacted {
-        if check_time && !(in_range(batch.base_timestamp().0) && in_range(batch.max_timestamp().0))
-        {
-            return Err(InvalidBatch::TimestampOutOfRange {
-                indexes: Vec::new(),
-            });
-        }
-        return Ok(());
-    }
-
-    let decompressed;
-    let payload = if compressed {
-        decompressed = decompress(batch.compression(), batch.payload(), limits.decompress)
-            .map_err(|error| InvalidBatch::Records(RecordError::Compression(error)))?;
-        &decompressed[..]
-    } else {
-        batch.payload()
-    };
+    let mut max_timestamp = Timestamp::NONE;
     let mut bad_time = Vec::new();
     let mut no_key = Vec::new();
-    for (index, record) in (0..).zip(RawRecords::new(payload, batch.record_count())) {
-        let record = record.map_err(InvalidBatch::Records)?;
+    let mut look = |index: i32, record: &RawRecord<'_>| {
         if record.offset_delta != index {
             return Err(InvalidBatch::OffsetDelta {
                 index,
@@ -290,11 +298,26 @@ fn records(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidB
             .base_timestamp()
             .0
             .wrapping_add(record.timestamp_delta);
-        if check_time && !in_range(timestamp) {
+        max_timestamp = max_timestamp.max(Timestamp(timestamp));
+        if check_time && !in_range(timestamp) && bad_time.len() < NAMED_AT_MOST {
             bad_time.push(index);
         }
-        if limits.compacted && record.key.is_none() {
+        if limits.compacted && record.key.is_none() && no_key.len() < NAMED_AT_MOST {
             no_key.push(index);
+        }
+        Ok(())
+    };
+    if batch.compression() == Codec::None {
+        for (index, record) in (0..).zip(RawRecords::new(batch.payload(), batch.record_count())) {
+            look(index, &record.map_err(InvalidBatch::Records)?)?;
+        }
+    } else {
+        let records = StreamedRecords::new(batch, limits.decompress);
+        let mut records = records.map_err(InvalidBatch::Records)?;
+        let mut index = 0;
+        while let Some(record) = records.read_next().map_err(InvalidBatch::Records)? {
+            look(index, &record)?;
+            index += 1;
         }
     }
     // Kafka reports the faults of single records by the first kind it meets; a missing key is looked at first.
@@ -304,5 +327,5 @@ fn records(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidB
     if !bad_time.is_empty() {
         return Err(InvalidBatch::TimestampOutOfRange { indexes: bad_time });
     }
-    Ok(())
+    Ok(max_timestamp)
 }

@@ -11,7 +11,7 @@ use kuorum_protocol::messages::produce::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceData,
     PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
 };
-use kuorum_protocol::record::{InvalidBatch, validate_produced};
+use kuorum_protocol::record::{BatchMut, InvalidBatch, TimestampType, validate_produced};
 use kuorum_protocol::{Monotonic, PartitionIndex, TopicId};
 use kuorum_replication::acks::Acks;
 use tokio::sync::oneshot;
@@ -155,17 +155,29 @@ fn append_one(
         .map_err(Refusal::Partition)?;
     let limits = cx.topic_limits.of(image, topic, version, now.wall);
     let records = data.records.unwrap_or_default();
-    let count = {
-        let batch = validate_produced(&records, &limits).map_err(Refusal::Batch)?;
+    let (count, mended) = {
+        let produced = validate_produced(&records, &limits).map_err(Refusal::Batch)?;
+        let batch = produced.batch;
         if batch.is_transactional() {
             return Err(Refusal::NoTransaction {
                 abortable: version >= KNOWS_ABORTABLE,
             });
         }
-        batch.record_count()
+        // A header that promises later records than there are would keep them from ever expiring.
+        let wrong = limits.timestamp_type == TimestampType::CreateTime
+            && batch.max_timestamp() != produced.max_timestamp;
+        (
+            batch.record_count(),
+            wrong.then_some(produced.max_timestamp),
+        )
     };
     let size = records.len();
     let mut batch = writable(records);
+    if let Some(timestamp) = mended {
+        BatchMut::parse(&mut batch)
+            .expect("it was validated a moment ago")
+            .set_max_timestamp(timestamp);
+    }
     let (sender, receiver) = oneshot::channel();
     let appended = cx
         .replicas

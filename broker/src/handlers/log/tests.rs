@@ -178,6 +178,22 @@ async fn refused_batches() {
         Timestamp(0),
     );
     let long = "x".repeat(200);
+    // Sound by its header and checksum, and no consumer could read it.
+    let packed = |change: fn(&mut [u8])| {
+        let mut bytes = BatchBuilder::new(Codec::Gzip)
+            .push(desk.rooms.clock.now().wall, None, Some(b"v"), &[])
+            .build()
+            .to_vec();
+        change(&mut bytes);
+        BatchMut::parse(&mut bytes).expect("a batch").renew_crc();
+        Bytes::from(bytes)
+    };
+    let garbage = packed(|bytes| bytes[61..].fill(0x5a));
+    let claims = packed(|bytes| {
+        bytes[23..27].copy_from_slice(&(i32::MAX - 1).to_be_bytes());
+        bytes[57..61].copy_from_slice(&i32::MAX.to_be_bytes());
+    });
+    let nobody = packed(|bytes| bytes[43..51].copy_from_slice(&(-2_i64).to_be_bytes()));
     let transactional = BatchBuilder::new(Codec::None)
         .producer(ProducerId(5), ProducerEpoch(0), Sequence(0))
         .transactional()
@@ -240,6 +256,21 @@ async fn refused_batches() {
             ErrorCode::InvalidRecord,
         ),
         (
+            "compressed garbage",
+            produce_request("orders", 0, 1, garbage),
+            ErrorCode::InvalidRecord,
+        ),
+        (
+            "compressed, one record that claims to be 2³¹ − 1",
+            produce_request("orders", 0, 1, claims),
+            ErrorCode::InvalidRecord,
+        ),
+        (
+            "producer id −2",
+            produce_request("orders", 0, 1, nobody),
+            ErrorCode::InvalidRecord,
+        ),
+        (
             "control",
             produce_request("orders", 0, 1, marker),
             ErrorCode::InvalidRecord,
@@ -281,6 +312,31 @@ async fn refused_batches() {
         .replicas
         .with(&end, |partition, _| partition.log().end_offset());
     assert_eq!(end, Offset(0), "nothing of it was appended");
+}
+
+/// What the header says of the future would keep the segment from ever expiring.
+#[tokio::test]
+async fn the_highest_timestamp_is_that_of_the_records() {
+    let desk = Desk::with(&[Topic::default()]).await;
+    let cx = desk.client();
+    let now = desk.rooms.clock.now().wall;
+    for codec in [Codec::None, Codec::Zstd] {
+        let mut late = BatchBuilder::new(codec)
+            .push(now, None, Some(b"v"), &[])
+            .build()
+            .to_vec();
+        BatchMut::parse(&mut late)
+            .expect("a batch")
+            .set_max_timestamp(Timestamp(i64::MAX));
+        let answer = produced(&cx, "orders", late.into()).await;
+        assert_eq!(answer.error_code, 0, "{codec}: {answer:?}");
+        let request = fetch_request("orders", 0, answer.base_offset);
+        let response = fetch(&cx, request, FETCH).await;
+        let records = the_partition(&response).records.clone().expect("records");
+        let batch = BatchView::parse(&records).expect("a batch");
+        assert!(batch.crc_is_valid());
+        assert_eq!(batch.max_timestamp(), now, "{codec}");
+    }
 }
 
 #[tokio::test]
