@@ -631,7 +631,14 @@ impl<'a> World<'a> {
             }
             Fault::BadSync(id) => {
                 let machine = Machine::Broker(id);
-                if self.is_up(machine) {
+                // What a broker lacks when it registers counts as lost, by design; so it fails later.
+                let is_registered = {
+                    let inner = self.cluster.inner.lock();
+                    let running = inner.brokers.get(&id);
+                    let rooms = running.and_then(|running| running.rooms.upgrade());
+                    rooms.is_some_and(|rooms| rooms.membership.epoch().is_some())
+                };
+                if is_registered {
                     self.cluster.disk(machine).simulated().fail_next_sync();
                     self.sick.insert(machine);
                 }
