@@ -273,7 +273,6 @@ impl Admin {
 fn addresses(text: &str) -> Result<Vec<String>, Failure> {
     let mut addresses = Vec::new();
     for given in text.split(',').map(str::trim) {
-        let given = given.trim_end_matches('/');
         if given.is_empty() {
             continue;
         }
@@ -289,7 +288,7 @@ fn addresses(text: &str) -> Result<Vec<String>, Failure> {
                 "--admin: {given:?} is no address of a controller, like http://localhost:9132"
             )));
         }
-        addresses.push(address);
+        addresses.push(address.trim_end_matches('/').to_owned());
     }
     match addresses.is_empty() {
         true => Err(Failure::usage("--admin names no address")),

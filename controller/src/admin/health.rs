@@ -556,8 +556,15 @@ mod tests {
 
     #[test]
     fn what_is_said_of_controllers() {
-        // In office, founded, how many are silent; then the codes and what is said.
-        let rows: &[(bool, bool, usize, &[&str], &[&str])] = &[
+        /// In office, founded, how many are silent; then the codes and what is said.
+        type Row = (
+            bool,
+            bool,
+            usize,
+            &'static [&'static str],
+            &'static [&'static str],
+        );
+        let rows: [Row; 4] = [
             (true, true, 0, &[], &[]),
             (
                 true,
@@ -587,15 +594,15 @@ mod tests {
             ),
         ];
         for (in_office, founded, silent, codes, parts) in rows {
-            let silent: Vec<String> = (0..*silent).map(|id| format!("controller-{id}")).collect();
-            let reasons = of_quorum(*in_office, *founded, 3, silent);
+            let silent: Vec<String> = (0..silent).map(|id| format!("controller-{id}")).collect();
+            let reasons = of_quorum(in_office, founded, 3, silent);
             let found: Vec<_> = reasons.iter().map(|reason| &reason.code).collect();
-            assert_eq!(found, *codes, "{reasons:?}");
+            assert_eq!(found, codes, "{reasons:?}");
             let text: String = reasons
                 .iter()
                 .map(|reason| format!("{} {} ", reason.cause, reason.cure))
                 .collect();
-            for part in *parts {
+            for part in parts {
                 assert!(text.contains(part), "{part:?} is missing in {text}");
             }
         }
