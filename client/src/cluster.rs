@@ -20,6 +20,9 @@ use crate::error::ClientError;
 /// How long the first broker asked for metadata may take; each further one may take twice as long.
 const FIRST_TRY: Duration = Duration::from_secs(1);
 
+/// For so long a broker that failed to answer is asked after the others.
+const ASKED_LAST: Duration = Duration::from_secs(10);
+
 /// A connection whose other side has said which versions it serves. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -301,6 +304,8 @@ struct Inner {
     /// Held by who asks for metadata; the others wait for its answer instead of asking too.
     refreshing: tokio::sync::Mutex<()>,
     links: Mutex<HashMap<String, Slot>>,
+    /// Addresses that failed to answer, and when last.
+    silent: Mutex<HashMap<String, Instant>>,
 }
 
 impl Cluster {
@@ -328,6 +333,7 @@ impl Cluster {
                 wanted: Mutex::default(),
                 refreshing: tokio::sync::Mutex::default(),
                 links: Mutex::default(),
+                silent: Mutex::default(),
             }),
         }
     }
@@ -475,12 +481,18 @@ impl Cluster {
                     answer
                 };
                 match answer.await {
-                    Ok(response) => match refuse(&response) {
-                        None => return Ok(response),
-                        Some(reason) => last = format!("{address}: {reason}"),
-                    },
+                    Ok(response) => {
+                        self.inner.silent.lock().remove(&address);
+                        match refuse(&response) {
+                            None => return Ok(response),
+                            Some(reason) => last = format!("{address}: {reason}"),
+                        }
+                    }
                     Err(error @ ClientError::UnsupportedApi { .. }) => return Err(error),
-                    Err(error) => last = format!("{address}: {error}"),
+                    Err(error) => {
+                        last = format!("{address}: {error}");
+                        self.inner.silent.lock().insert(address, Instant::now());
+                    }
                 }
             }
             patience = (patience * 2).min(self.inner.config.request_timeout);
@@ -496,7 +508,7 @@ impl Cluster {
         }
     }
 
-    /// Brokers to ask, in an order that spreads the load.
+    /// Brokers to ask, in an order that spreads the load; last those that have just failed to answer.
     fn candidates(&self) -> Vec<(i32, String)> {
         let view = self.view();
         let mut known: Vec<_> = view
@@ -513,6 +525,9 @@ impl Cluster {
             .iter()
             .filter(|address| !view.brokers.values().any(|b| b == *address));
         known.extend(unknown.map(|address| (-1, address.clone())));
+        let mut silent = self.inner.silent.lock();
+        silent.retain(|_, at| at.elapsed() < ASKED_LAST);
+        known.sort_by_key(|(_, address)| silent.contains_key(address));
         known
     }
 
@@ -693,6 +708,25 @@ mod tests {
         assert_eq!(view.leader("t", 0), Some((2, LeaderEpoch(2))));
         assert_eq!(view.leader("t", 1), None);
         assert_eq!(view.leader("t", -1), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_just_failed_to_answer_is_asked_last() {
+        let config = ClientConfig {
+            bootstrap_servers: vec!["a:1".to_owned(), "b:1".to_owned(), "c:1".to_owned()],
+            ..ClientConfig::default()
+        };
+        let cluster = Cluster::new(config, false, Clock::system());
+        let order = || -> Vec<String> {
+            let candidates = cluster.candidates().into_iter();
+            candidates.map(|(_, address)| address).collect()
+        };
+        assert_eq!(order(), ["a:1", "b:1", "c:1"]);
+        let silent = &cluster.inner.silent;
+        silent.lock().insert("a:1".to_owned(), Instant::now());
+        assert_eq!(order(), ["b:1", "c:1", "a:1"]);
+        tokio::time::advance(ASKED_LAST).await;
+        assert_eq!(order(), ["a:1", "b:1", "c:1"]);
     }
 
     /// An answer to many partitions names many leaders.

@@ -27,6 +27,9 @@ use crate::error::ClientError;
 /// After so long without an answer somebody else is asked who leads.
 const STALLED: Duration = Duration::from_secs(1);
 
+/// And again so long after the answer before, if that names the same leader.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
 /// Something that has been waited for.
 enum Event {
     Produced(Answer),
@@ -226,7 +229,7 @@ impl Sender {
         self.ask_again = false;
         let client = &self.shared.config.client;
         let pause = if stalled {
-            STALLED
+            ASK_AGAIN
         } else {
             client.retry_backoff
         };

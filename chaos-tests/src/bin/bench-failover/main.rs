@@ -27,7 +27,7 @@ const RATE: u64 = 1_000;
 const STOCK_RATE: u64 = 200;
 const OURS: &str = "our own producer";
 /// How often another client connects anew while the leader is frozen.
-const FRESH_EVERY: Duration = Duration::from_millis(500);
+const FRESH_EVERY: Duration = Duration::from_millis(250);
 
 /// Kills and freezes leaders under streams of acks=all writes, and measures the time without an acknowledgement.
 #[derive(Debug, Parser)]
