@@ -42,6 +42,33 @@ impl Process {
     }
 }
 
+/// Where a program's cluster lives, by the names that `make up` has for it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Place {
+    /// Where the cluster's data lives; a folder of the program's own if left out.
+    #[arg(long, env = "CLUSTER_DIR")]
+    folder: Option<PathBuf>,
+    /// The first port; one of the program's own if left out.
+    #[arg(long, env = "PORT_BASE")]
+    port_base: Option<u16>,
+    /// Settings of all six processes: "key=value …".
+    #[arg(long, env = "SET", default_value = "")]
+    pub set: String,
+}
+
+impl Place {
+    /// The cluster there; `folder` and `port_base` are what is taken if nobody says otherwise.
+    ///
+    /// # Errors
+    /// If the programs to run cannot be found.
+    pub fn cluster(&self, folder: &str, port_base: u16) -> Result<LocalCluster> {
+        let folder = self.folder.clone().unwrap_or_else(|| folder.into());
+        let binaries = LocalCluster::built_binaries()?;
+        let port_base = self.port_base.unwrap_or(port_base);
+        Ok(LocalCluster::at(folder, port_base, binaries))
+    }
+}
+
 impl LocalCluster {
     /// A cluster kept in `directory`, whose programs are in `binaries`. Nothing is started yet.
     #[must_use]

@@ -6,9 +6,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use kuorum_chaos_tests::admin::Admin;
-use kuorum_chaos_tests::cluster::{LocalCluster, Process};
+use kuorum_chaos_tests::cluster::{LocalCluster, Place, Process};
 use kuorum_chaos_tests::history::judge;
 use kuorum_chaos_tests::workload::{self, Progress, Stream};
 
@@ -17,19 +18,21 @@ const TRANSFERS: u64 = 100_000;
 const RATE: u64 = 10_000;
 const PARTITIONS: i32 = 6;
 
+/// Writes 100,000 bank transfers with acks=all, kills the leader of a partition half-way, and counts what was lost.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    place: Place,
+}
+
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let variable =
-        |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
-    let port_base = variable("PORT_BASE", "9092")
-        .parse()
-        .context("PORT_BASE is not a port")?;
-    let binaries = LocalCluster::built_binaries()?;
-    let cluster = LocalCluster::at(variable("CLUSTER_DIR", ".cluster"), port_base, &binaries);
+    let place = Arguments::parse().place;
+    let cluster = place.cluster(".cluster", 9_092)?;
 
     println!("Starting three controllers and three brokers …");
     let start = Instant::now();
-    cluster.up(&variable("SET", ""))?;
+    cluster.up(&place.set)?;
     let bootstrap = cluster.bootstrap()?;
     println!(
         "  up and healthy after {:.1} s: {bootstrap}",
@@ -132,6 +135,7 @@ async fn main() -> Result<ExitCode> {
     let verdict = judge(&writes, &reads);
     println!("{verdict}\n");
 
+    let binaries = LocalCluster::built_binaries()?;
     let folder = binaries.display();
     println!("The cluster is still running. Try next:");
     if !bootstrap.contains(":9092,") {

@@ -1,33 +1,31 @@
 //! Kills and pauses controllers, then kills the leader again and again under a stream of acknowledged writes, then everything at
-//! once, and compares what was acknowledged with what is read. Usage: `kill-a-broker [ROUNDS]`, with CLUSTER_DIR, PORT_BASE and SET as for `make up`.
+//! once, and compares what was acknowledged with what is read.
 #![allow(clippy::print_stdout)] // a person watches
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use kuorum_chaos_tests::cluster::LocalCluster;
+use anyhow::Result;
+use clap::Parser;
+use kuorum_chaos_tests::cluster::Place;
 use kuorum_chaos_tests::stories::{KillTheLeader, WithoutAController};
+
+/// Kills leaders, then all six processes at once, under a stream of acknowledged writes.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How often the leader is killed.
+    #[arg(default_value_t = 20)]
+    rounds: u32,
+    #[command(flatten)]
+    place: Place,
+}
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let rounds = match std::env::args().nth(1) {
-        Some(word) => word.parse().context("usage: kill-a-broker [ROUNDS]")?,
-        None => 20,
-    };
-    let variable =
-        |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
-    let port_base = variable("PORT_BASE", "29092")
-        .parse()
-        .context("PORT_BASE is not a port")?;
-    let cluster = LocalCluster::at(
-        variable("CLUSTER_DIR", ".cluster-chaos"),
-        port_base,
-        LocalCluster::built_binaries()?,
-    )
-    .for_test();
+    let Arguments { rounds, place } = Arguments::parse();
+    let cluster = place.cluster(".cluster-chaos", 29_092)?.for_test();
     cluster.clean()?;
-    cluster.up(&variable("SET", ""))?;
+    cluster.up(&place.set)?;
     let began = Instant::now();
     let tell = |line| println!("{:6.1} s  {line}", began.elapsed().as_secs_f64());
     let settle = Duration::from_secs(60);
