@@ -102,7 +102,7 @@ struct Shared {
     /// The partitions that follow this leader, and in which leader epoch: a new one is a new beginning.
     partitions: Mutex<HashMap<Key, (Arc<Hosted>, LeaderEpoch)>>,
     address: Arc<Mutex<String>>,
-    /// Since when it cannot be fetched from.
+    /// Since when connections to it break, or are refused. That an answer is late does not count: it may be a slow disk's.
     lost: Mutex<Option<Instant>>,
 }
 
@@ -548,8 +548,10 @@ impl LeaderFetcher {
             Err(error) => {
                 let rest = self.backoff.next_wait(self.clock.random());
                 self.rest_until = Some(Instant::now() + rest);
+                if matches!(error, CallError::Closed(_) | CallError::Connect(_)) {
+                    self.shared.lost.lock().get_or_insert_with(Instant::now);
+                }
                 if self.backoff.tries() == 1 {
-                    *self.shared.lost.lock() = Some(Instant::now());
                     info!(leader = self.shared.leader.0, partitions = asked.len(), cause = %error, "cannot fetch from a leader");
                 } else {
                     debug!(leader = self.shared.leader.0, cause = %error, "still cannot fetch from a leader");
