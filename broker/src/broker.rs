@@ -39,6 +39,7 @@ use crate::config::BrokerConfig;
 use crate::context::{CLIENT, INTERNAL, Rooms};
 use crate::dispatch::Dispatch;
 use crate::event_reporter::{self, EventReports};
+use crate::fetch_memory::FetchMemory;
 use crate::fetch_session::FetchSessions;
 use crate::handlers::log::limits::TopicLimits;
 use crate::http;
@@ -574,6 +575,7 @@ fn open_rooms(
         controllers,
         producer_ids,
         sessions: FetchSessions::new(config.fetch_session_slots),
+        fetch_memory: FetchMemory::new(config.fetch_memory_max_bytes),
         topic_limits: TopicLimits::default(),
         metrics,
         salvage,

@@ -9,6 +9,7 @@ use kuorum_transport::Clock;
 use crate::authorizer::{Authorizer, Operation, Resource};
 use crate::cluster::{ControllerClient, Membership, MetadataCache};
 use crate::config::BrokerConfig;
+use crate::fetch_memory::FetchMemory;
 use crate::fetch_session::FetchSessions;
 use crate::handlers::log::limits::TopicLimits;
 use crate::metrics::Metrics;
@@ -37,6 +38,7 @@ pub struct Rooms {
     pub controllers: ControllerClient,
     pub producer_ids: Arc<ProducerIds>,
     pub sessions: FetchSessions,
+    pub fetch_memory: Arc<FetchMemory>,
     pub topic_limits: TopicLimits,
     pub metrics: Arc<Metrics>,
     pub salvage: Arc<Salvage>,

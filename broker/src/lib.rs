@@ -7,6 +7,7 @@ pub mod config;
 pub mod context;
 
 pub mod dispatch;
+pub mod fetch_memory;
 pub mod fetch_session;
 pub mod handlers;
 

@@ -69,6 +69,7 @@ struct Gauges {
     preferred_imbalance: Gauge,
     fetch_sessions: Gauge,
     fetch_session_evictions: Gauge,
+    fetch_memory: Gauge,
     metadata_offset: Gauge,
     /// The chaos tests compare it between processes; too dear to be told at every scrape.
     #[cfg(feature = "chaos")]
@@ -236,7 +237,7 @@ fn request_metrics(registry: &mut Registry) -> Vec<RequestMetrics> {
 impl Gauges {
     fn register(&self, registry: &mut Registry) {
         const REPLICAS: &str = "kafka_server_replicamanager";
-        let rows: [(String, &str, &Gauge); 14] = [
+        let rows: [(String, &str, &Gauge); 15] = [
             (
                 format!("{REPLICAS}_partitioncount"),
                 "Replicas on this broker",
@@ -281,6 +282,11 @@ impl Gauges {
                 "kafka_server_fetchsessioncache_incrementalfetchsessionevictions".to_owned(),
                 "Fetch sessions that had to make room",
                 &self.fetch_session_evictions,
+            ),
+            (
+                "kuorum_broker_fetch_memory_bytes".to_owned(),
+                "What consumers have been answered and not taken yet",
+                &self.fetch_memory,
             ),
             (
                 "kafka_server_brokermetadatametrics_last_applied_record_offset".to_owned(),
@@ -331,6 +337,7 @@ impl Gauges {
         let (sessions, evictions) = rooms.sessions.counts();
         self.fetch_sessions.set(sessions as i64);
         self.fetch_session_evictions.set(evictions as i64);
+        self.fetch_memory.set(rooms.fetch_memory.used() as i64);
         self.metadata_offset.set(image.offset());
         #[cfg(feature = "chaos")]
         self.metadata_digest.set(image.digest().cast_signed());

@@ -29,6 +29,7 @@ use crate::cluster::{ControllerClient, Membership, MetadataCache};
 use crate::config::BrokerConfig;
 use crate::context::{ANONYMOUS, CLIENT, Context, INTERNAL, Rooms};
 use crate::event_reporter::EventReports;
+use crate::fetch_memory::FetchMemory;
 use crate::fetch_session::FetchSessions;
 use crate::handlers::log::limits::TopicLimits;
 use crate::metrics::Metrics;
@@ -160,6 +161,7 @@ impl Desk {
             controllers: controllers.clone(),
             producer_ids: Arc::new(ProducerIds::new(controllers, membership)),
             sessions: FetchSessions::new(10),
+            fetch_memory: FetchMemory::new(1 << 30),
             topic_limits: TopicLimits::default(),
             metrics,
             salvage,

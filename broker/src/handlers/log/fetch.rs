@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use super::leaders::{self, Elsewhere, Endpoints};
 use crate::authorizer::{Operation, Resource};
 use crate::context::Context;
+use crate::fetch_memory::Share;
 use crate::fetch_session::{FetchPlan, Finding, SessionAsk, Told, TopicKey, Wanted};
 use crate::partition::{Isolation, LeaderHint, ReadError, ReadOutcome, ReadSpec, Reader};
 use crate::replica_manager::Hosted;
@@ -63,8 +64,8 @@ pub async fn fetch(cx: &Context, request: FetchRequest, version: i16) -> FetchRe
         }
     };
     let deadline = cx.clock.instant(now.monotonic + limits.max_wait);
-    let reads = read_until(cx, &plan, &asker, &limits, deadline).await;
-    answer(cx, &plan, reads, &asker)
+    let (reads, share) = read_until(cx, &plan, &asker, &limits, deadline).await;
+    answer(cx, &plan, reads, share, &asker)
 }
 
 /// Who fetches.
@@ -165,7 +166,7 @@ async fn read_until(
     asker: &Asker,
     limits: &Limits,
     deadline: Instant,
-) -> Vec<Read> {
+) -> (Vec<Read>, Option<Share>) {
     // A follower that asks again wants this answer now, whatever is in it.
     let superseded = match asker.reader {
         Reader::Replica { broker, .. } => Some(cx.replicas.fetch_begins(broker)),
@@ -177,20 +178,29 @@ async fn read_until(
         let waiter = Arc::new(Notify::new());
         last_turn |= Instant::now() >= deadline;
         let interest = (!last_turn).then_some(&waiter);
+        let mut share = match asker.reader {
+            Reader::Replica { .. } => None,
+            Reader::Consumer { .. } => Some(cx.fetch_memory.take(limits.max_bytes)),
+        };
+        let room = share.as_ref().map_or(limits.max_bytes, Share::bytes);
         let Turn {
             reads,
             bytes,
             withheld,
-        } = read_all(cx, plan, asker, limits, interest);
+        } = read_all(cx, plan, asker, room, interest);
+        if let Some(share) = &mut share {
+            share.settle(bytes);
+        }
         let is_urgent = reads.iter().any(|read| match read {
             Read::Found(outcome) => outcome.diverging.is_some(),
             Read::Failed(_) => true,
         });
-        if last_turn || is_urgent || plan.wanted.is_empty() || bytes >= limits.min_bytes {
-            return reads;
+        let is_enough = bytes >= limits.min_bytes.min(room);
+        if last_turn || is_urgent || plan.wanted.is_empty() || is_enough {
+            return (reads, share);
         }
         // Dropped before the wait: a parked fetch holds no records.
-        drop(reads);
+        drop((reads, share));
         let until = withheld.map_or(deadline, |wait| deadline.min(Instant::now() + wait));
         tokio::select! {
             _ = timeout_at(until, waiter.notified()) => {}
@@ -210,7 +220,7 @@ fn read_all(
     cx: &Context,
     plan: &FetchPlan,
     asker: &Asker,
-    limits: &Limits,
+    max_bytes: usize,
     interest: Option<&Arc<Notify>>,
 ) -> Turn {
     let image = cx.metadata.image();
@@ -220,7 +230,7 @@ fn read_all(
         .wanted
         .iter()
         .map(|wanted| {
-            let room = limits.max_bytes.saturating_sub(bytes);
+            let room = max_bytes.saturating_sub(bytes);
             match read_one(cx, &image, wanted, asker, room, bytes == 0, interest) {
                 Ok((outcome, wait)) => {
                     bytes += outcome.records.len();
@@ -333,7 +343,14 @@ fn topic_key(name: &str, id: TopicId, version: i16) -> TopicKey {
     }
 }
 
-fn answer(cx: &Context, plan: &FetchPlan, reads: Vec<Read>, asker: &Asker) -> FetchResponse {
+fn answer(
+    cx: &Context,
+    plan: &FetchPlan,
+    reads: Vec<Read>,
+    share: Option<Share>,
+    asker: &Asker,
+) -> FetchResponse {
+    let share = share.map(Arc::new);
     let findings: Vec<Finding> = reads.iter().map(Read::finding).collect();
     let tell = cx.sessions.finish(plan, &findings);
     let image = cx.metadata.image();
@@ -346,8 +363,11 @@ fn answer(cx: &Context, plan: &FetchPlan, reads: Vec<Read>, asker: &Asker) -> Fe
         }
         let (topic, index) = &wanted.key;
         let partition = match read {
-            Read::Found(outcome) => {
+            Read::Found(mut outcome) => {
                 bytes += outcome.records.len();
+                if let Some(share) = &share {
+                    outcome.records = share.hold(outcome.records);
+                }
                 found(*index, outcome, asker)
             }
             Read::Failed(trouble) => {

@@ -742,6 +742,42 @@ async fn one_batch_comes_however_small_the_limits_are() {
 }
 
 #[tokio::test]
+async fn consumers_that_take_nothing_leave_others_a_batch_at_a_time_and_followers_everything() {
+    let desk = Desk::with(&[Topic {
+        replicas: &[1, 2],
+        ..Topic::default()
+    }])
+    .await;
+    let cx = desk.client();
+    for value in ["x", "y"] {
+        let request = produce_request("orders", 0, 1, batch(&[value]));
+        settle(produce(&cx, request, PRODUCE).await).await;
+    }
+    let read = fetch(&desk.internal(), follower_fetch(0), 15).await;
+    assert_eq!(base_offsets(the_partition(&read)), [0, 1]);
+    // A consumer sees what the follower has.
+    while the_partition(&fetch(&desk.internal(), follower_fetch(2), 15).await).high_watermark < 2 {}
+    let patient = FetchRequest {
+        max_wait_ms: 60_000,
+        min_bytes: 1 << 19,
+        ..fetch_request("orders", 0, 0)
+    };
+    let mut greedy = cx.fetch_memory.take(0);
+    greedy.settle(usize::MAX / 2);
+    let response = fetch(&cx, patient, FETCH).await;
+    assert_eq!(base_offsets(the_partition(&response)), [0]);
+    let read = fetch(&desk.internal(), follower_fetch(0), 15).await;
+    assert_eq!(base_offsets(the_partition(&read)), [0, 1]);
+    drop(greedy);
+    assert!(
+        cx.fetch_memory.used() > 0,
+        "the answer has not been taken yet"
+    );
+    drop(response);
+    assert_eq!(cx.fetch_memory.used(), 0);
+}
+
+#[tokio::test]
 async fn replicas_come_through_the_internal_door_only() {
     let desk = Desk::with(&[Topic {
         replicas: &[1, 2],

@@ -202,6 +202,7 @@ pub static KEYS: &[ConfigKey] = &[
     key("replica.high.watermark.checkpoint.interval.ms", Broker, long(1), Is("5000"), "How often high watermarks are written down, and recovery points and log starts with them."),
     key("num.replica.fetchers", Broker, int(1), Is("1"), "No effect: one fetcher for each leader carries all its partitions, without one waiting for the other."),
     key("fetch.max.bytes", Broker, int(1024), Is("57671680"), "The most that one fetch returns."),
+    key("fetch.memory.max.bytes", Broker, long(0), Is("134217728"), "What all answers together hold that consumers have not taken yet: the less is left of it, the less one fetch returns, down to one batch (ours)."),
     key("max.incremental.fetch.session.cache.slots", Broker, int(0), Is("1000"), "How many fetch sessions are kept."),
     key("socket.request.max.bytes", Broker, int(1), Is("104857600"), "The largest request."),
     key("max.connections", Broker, int(0), Is("2147483647"), "How many connections are open at once at most."),

@@ -249,6 +249,7 @@ pub struct BrokerConfig {
     pub replica_fetch_backoff: Duration,
     pub high_watermark_checkpoint_interval: Duration,
     pub fetch_max_bytes: i32,
+    pub fetch_memory_max_bytes: usize,
     pub fetch_session_slots: usize,
     pub socket_request_max_bytes: usize,
     pub max_connections: usize,
@@ -317,6 +318,7 @@ impl BrokerConfig {
             high_watermark_checkpoint_interval: values
                 .millis("replica.high.watermark.checkpoint.interval.ms"),
             fetch_max_bytes: values.number("fetch.max.bytes"),
+            fetch_memory_max_bytes: values.number("fetch.memory.max.bytes"),
             fetch_session_slots: values.number("max.incremental.fetch.session.cache.slots"),
             socket_request_max_bytes: values.number("socket.request.max.bytes"),
             max_connections: values.number("max.connections"),
