@@ -150,13 +150,20 @@ impl ReplicaManager {
         newest
     }
 
-    /// Those of these replicas whose logs outlast a power cut, which new ones are made to do.
-    pub async fn those_that_last(self: &Arc<Self>, placements: Vec<Placement>) -> Vec<Placement> {
+    /// Those of these replicas whose place is settled: their logs outlast a power cut, which new ones are made to do, or are offline for good with the
+    /// directory that they were made in.
+    pub async fn settled(self: &Arc<Self>, placements: Vec<Placement>) -> Vec<Placement> {
         let this = Arc::clone(self);
         let made = tokio::task::spawn_blocking(move || {
-            let lasts = in_parallel(&placements, |(topic_id, index, _)| {
-                let hosted = this.get(*topic_id, *index);
-                hosted.is_some_and(|hosted| hosted.make_it_last())
+            let lasts = in_parallel(&placements, |(topic_id, index, directory)| {
+                let Some(hosted) = this.get(*topic_id, *index) else {
+                    return false;
+                };
+                let has_failed = || {
+                    let mut failed = this.tools.log_dirs.failed().into_iter();
+                    failed.any(|(one, _)| one == *directory)
+                };
+                hosted.make_it_last() || has_failed()
             });
             let both = placements.into_iter().zip(lasts);
             both.filter_map(|(placement, lasts)| lasts.then_some(placement))

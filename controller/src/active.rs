@@ -628,8 +628,10 @@ impl Active {
         &self,
         request: AssignDirectoriesRequest,
     ) -> Result<(), RpcError> {
-        self.decide(|image, _, _, _| control::brokers::assign_directories(image, &request))
-            .await?;
+        self.decide(|image, soft, _, _| {
+            control::brokers::assign_directories(image, soft, &request)
+        })
+        .await?;
         Ok(())
     }
 

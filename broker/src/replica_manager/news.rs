@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kuorum_metadata::record::ConfigResource;
 use kuorum_metadata::{MetadataDelta, MetadataImage, PartitionImage};
-use kuorum_protocol::{DirectoryId, Offset};
+use kuorum_protocol::{DirectoryId, Now, Offset};
 use kuorum_replication::Assignment;
-use kuorum_storage::{LogError, PutAside, StorageFailure};
+use kuorum_storage::{AnyDir, Log, LogError, PutAside, StorageFailure};
 use tracing::{error, info, warn};
 
 use super::parallel::in_parallel;
@@ -135,11 +135,7 @@ impl ReplicaManager {
         in_parallel(&missing, |(key, topic, _)| {
             let settings = TopicSettings::of(image, topic, self.tools.replica_lag_time_max);
             let now = self.tools.clock.now();
-            match self
-                .tools
-                .log_dirs
-                .create_log(topic, key.1, key.0, settings.log, now)
-            {
+            match self.create_log(topic, *key, &settings, now) {
                 Ok((directory, log)) => {
                     let hosted = self.host(topic, key.0, key.1, directory, log, Offset::ZERO);
                     hosted.with(|partition, effects| {
@@ -156,6 +152,28 @@ impl ReplicaManager {
         let made = made.into_inner();
         if made > 0 {
             info!(logs = made, "made new logs");
+        }
+    }
+
+    /// Makes a log; where a directory turns out to have failed, in another.
+    fn create_log(
+        &self,
+        topic: &str,
+        (topic_id, index): Key,
+        settings: &TopicSettings,
+        now: Now,
+    ) -> Result<(DirectoryId, Log<AnyDir>), LogError> {
+        let log_dirs = &self.tools.log_dirs;
+        loop {
+            let failed = log_dirs.failed().len();
+            let made = log_dirs.create_log(topic, index, topic_id, settings.log.clone(), now);
+            let fails_no_more = || log_dirs.failed().len() == failed;
+            match made {
+                Err(error) if fails_no_more() => return Err(error),
+                Err(error) => warn!(%topic, partition = index, cause = %error,
+                    "a log could not be made in a directory that has failed; trying the next"),
+                Ok(made) => return Ok(made),
+            }
         }
     }
 

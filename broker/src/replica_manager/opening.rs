@@ -114,7 +114,7 @@ impl ReplicaManager {
     }
 
     /// The replicas that are not intact (docs/storage.md): damaged or too short; gone from a directory they were told to lie
-    /// in; or kept in the page cache only, and the machine has booted since.
+    /// in, or perhaps from one that failed before that was told; or kept in the page cache only, and the machine has booted since.
     pub fn not_intact(&self, opened: Opened, image: &MetadataImage) -> Vec<Key> {
         let mut not_intact: BTreeSet<Key> = opened.damaged.into_iter().collect();
         for (topic, key) in opened.after_a_boot {
@@ -130,14 +130,16 @@ impl ReplicaManager {
             .into_iter()
             .filter_map(|(directory, works)| (!works).then_some(directory))
             .collect();
+        let all_work = self.tools.log_dirs.all_work();
         for (topic, index, partition) in image.partitions() {
             let key = (topic.id, index);
-            // Without a directory it was never made, and has lost nothing; one that is offline with its directory may
-            // have it all still.
-            let place = partition
-                .directory(self.me)
-                .filter(|directory| !offline.contains(directory));
-            if place.is_some() && self.get(key.0, key.1).is_none() {
+            let may_be_gone = match partition.directory(self.me) {
+                // One that is offline with its directory may have it all still.
+                Some(directory) => !offline.contains(&directory),
+                // It was never made, and has lost nothing; unless it lies where nothing can be read now.
+                None => !all_work && partition.replicas.contains(&self.me),
+            };
+            if may_be_gone && self.get(key.0, key.1).is_none() {
                 error!(topic = %topic.name, partition = index, "a replica's log is gone; its leader will be asked for all of it");
                 not_intact.insert(key);
             }

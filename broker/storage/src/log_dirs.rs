@@ -124,6 +124,8 @@ pub enum LogDirsError {
 #[derive(Debug)]
 pub struct LogDirs<D: Dir> {
     directories: Vec<Directory<D>>,
+    /// Of those that were named some could not be read when the others were opened.
+    some_unread: bool,
     found: Vec<FoundLog<D>>,
     /// Makes the names of deleted directories different.
     deletions: AtomicU64,
@@ -197,6 +199,7 @@ impl<D: Dir> LogDirs<D> {
         let found = without_doubles(found);
         Ok(Self {
             directories,
+            some_unread: broken.is_some(),
             found,
             deletions: AtomicU64::new(0),
         })
@@ -237,6 +240,11 @@ impl<D: Dir> LogDirs<D> {
             .iter()
             .map(|directory| (directory.id, directory.health.check().is_ok()))
             .collect()
+    }
+
+    /// Whether every directory that was named works.
+    pub fn all_work(&self) -> bool {
+        !self.some_unread && self.directories().iter().all(|(_, works)| *works)
     }
 
     /// The directories that have failed since they were opened, and how.

@@ -341,16 +341,18 @@ pub fn drain(
     }
 }
 
-/// Records in which directories a broker has placed its replicas. Partitions it holds no replica of, and directories it
-/// did not register, are passed over.
+/// Records in which directories a broker has placed its replicas, partitions it holds no replica of passed over. In a directory that is not
+/// online, one that failed before anybody heard of the replica, it is of no use: somebody else leads.
 pub fn assign_directories(
     image: &MetadataImage,
+    soft: &Heartbeats,
     request: &AssignDirectoriesRequest,
 ) -> Result<Decision<()>, Refusal> {
     let id = request.broker_id;
     let broker = known_incarnation(image, id, request.broker_epoch)?;
     let mut after = image.clone();
     let mut records = Vec::new();
+    let mut all_online = true;
     for (topic_id, index, directory) in &request.assignments {
         let Some(partition) = after.partition(*topic_id, *index) else {
             continue;
@@ -358,9 +360,10 @@ pub fn assign_directories(
         let Some(place) = partition.replicas.iter().position(|replica| *replica == id) else {
             continue;
         };
-        if !broker.directories.contains(directory) || partition.directory(id) == Some(*directory) {
+        if directory.is_zero() || partition.directory(id) == Some(*directory) {
             continue;
         }
+        all_online &= broker.directories.contains(directory);
         let mut directories = partition.directories.clone();
         directories.resize(partition.replicas.len(), DirectoryId::ZERO);
         directories[place] = *directory;
@@ -375,7 +378,10 @@ pub fn assign_directories(
         after.apply_records(image.offset(), std::slice::from_ref(&record));
         records.push(record);
     }
-    Ok(decided(records))
+    Ok(decided(match all_online {
+        true => records,
+        false => with_consequences(image, soft, records, id, "log directory offline"),
+    }))
 }
 
 /// The broker, if one is registered under this id.

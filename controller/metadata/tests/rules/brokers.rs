@@ -7,7 +7,7 @@ use kuorum_metadata::control::tick::Ticked;
 use kuorum_metadata::record::ConfigResource;
 use kuorum_metadata::rpc::AssignDirectoriesRequest;
 use kuorum_protocol::error_code::ErrorCode;
-use kuorum_protocol::{BrokerEpoch, BrokerId, DirectoryId};
+use kuorum_protocol::{BrokerEpoch, BrokerId, DirectoryId, TopicId};
 use uuid::Uuid;
 
 use crate::world::{World, home, ids};
@@ -408,23 +408,37 @@ fn a_wiped_broker_is_not_intact() {
     assert_eq!(world.line("t"), "leader=none epoch=1 isr=");
 }
 
-#[test]
-fn an_offline_directory_gives_up_its_leaders() {
+/// Broker 2 with two directories, and topics that it leads, of which nobody knows yet where it keeps them.
+fn two_directories(topics: &[&str]) -> (World, Vec<TopicId>) {
     let mut world = World::with_brokers(1);
     let mut request = world.request(2);
     request.directories = vec![home(2), other_place()];
     world.register(&request).unwrap();
     world.beat(2);
-    let here = world.topic("here", "2,1");
-    let there = world.topic("there", "2,1");
-    let assign = AssignDirectoriesRequest {
-        broker_id: BrokerId(2),
-        broker_epoch: world.epoch(2),
-        assignments: vec![(here, 0, home(2)), (there, 0, other_place())],
+    let topics = topics.iter().map(|name| world.topic(name, "2,1")).collect();
+    (world, topics)
+}
+
+fn assign(world: &mut World, broker: i32, places: &[(TopicId, DirectoryId)]) {
+    let assignments = places.iter().map(|(topic, place)| (*topic, 0, *place));
+    let request = AssignDirectoriesRequest {
+        broker_id: BrokerId(broker),
+        broker_epoch: world.epoch(broker),
+        assignments: assignments.collect(),
     };
     let decision =
-        kuorum_metadata::control::brokers::assign_directories(&world.image, &assign).unwrap();
-    world.commit(decision);
+        kuorum_metadata::control::brokers::assign_directories(&world.image, &world.soft, &request);
+    world.commit(decision.unwrap());
+}
+
+#[test]
+fn an_offline_directory_gives_up_its_leaders() {
+    let (mut world, topics) = two_directories(&["here", "there"]);
+    assign(
+        &mut world,
+        2,
+        &[(topics[0], home(2)), (topics[1], other_place())],
+    );
     let mut beat = world.heartbeat(2);
     beat.offline_directories = vec![other_place()];
     world.send(&beat).unwrap();
@@ -433,6 +447,32 @@ fn an_offline_directory_gives_up_its_leaders() {
     let settled = world.image.clone();
     world.send(&beat).unwrap();
     assert_eq!(world.image, settled, "it is said once");
+}
+
+#[test]
+fn a_replica_told_of_after_its_directory_failed_leads_no_more() {
+    let (mut world, topics) = two_directories(&["here", "there"]);
+    let mut beat = world.heartbeat(2);
+    beat.offline_directories = vec![other_place()];
+    world.send(&beat).unwrap();
+    assert_eq!(
+        world.line("there"),
+        "leader=2 epoch=0 isr=2,1",
+        "nobody knows yet"
+    );
+    let places = [(topics[0], home(2)), (topics[1], other_place())];
+    assign(&mut world, 2, &places);
+    assert_eq!(world.line("here"), "leader=2 epoch=0 isr=2,1");
+    assert_eq!(world.line("there"), "leader=1 epoch=1 isr=1");
+    let settled = world.image.clone();
+    assign(&mut world, 2, &places);
+    assert_eq!(world.image, settled, "it is said once");
+    // It comes back with both.
+    let mut request = world.request(2);
+    request.directories = vec![home(2), other_place()];
+    world.register(&request).unwrap();
+    world.beat(2);
+    assert_eq!(world.line("there"), "leader=1 epoch=1 isr=1");
 }
 
 #[test]
