@@ -21,7 +21,7 @@ use kuorum_storage::{AnyDir, Dir, Flusher, LogDirs, LogDirsError, RealDir};
 use kuorum_transport::{
     Accepting, Clock, Dialing, Network, Server, ServerConfig, SystemNetwork, descriptors,
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -566,6 +566,7 @@ fn open_rooms(
         controllers.clone(),
         Arc::clone(&membership),
     ));
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     Arc::new(Rooms {
         config: Arc::clone(config),
         clock,
@@ -577,6 +578,7 @@ fn open_rooms(
         sessions: FetchSessions::new(config.fetch_session_slots),
         fetch_memory: FetchMemory::new(config.fetch_memory_max_bytes),
         topic_limits: TopicLimits::default(),
+        unpacking: Semaphore::new(processors),
         metrics,
         salvage,
         authorizer: Authorizer,

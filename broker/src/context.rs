@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use kuorum_transport::Clock;
+use tokio::sync::Semaphore;
 
 use crate::authorizer::{Authorizer, Operation, Resource};
 use crate::cluster::{ControllerClient, Membership, MetadataCache};
@@ -40,6 +41,8 @@ pub struct Rooms {
     pub sessions: FetchSessions,
     pub fetch_memory: Arc<FetchMemory>,
     pub topic_limits: TopicLimits,
+    /// So many requests have their compressed batches opened at a time.
+    pub unpacking: Semaphore,
     pub metrics: Arc<Metrics>,
     pub salvage: Arc<Salvage>,
     pub authorizer: Authorizer,

@@ -757,8 +757,9 @@ async fn wait(until: Option<Instant>) {
 fn bounded(bytes: usize) -> i32 {
     i32::try_from(bytes).unwrap_or(i32::MAX)
 }
-/// Runs what may cut a log, and before that set aside what it cuts: others must not wait for this thread meanwhile.
-fn with_patience<R>(work: impl FnOnce() -> R) -> R {
+/// Runs what may take long (cutting a log, and before that setting aside what is cut; opening what is compressed): others must not wait for
+/// this thread meanwhile.
+pub(crate) fn with_patience<R>(work: impl FnOnce() -> R) -> R {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
         _ => work(),

@@ -17,6 +17,7 @@ use kuorum_storage::{AnyDir, Flusher, LogDirs, RealDir};
 use kuorum_transport::{Clock, SystemNetwork};
 use parking_lot::Mutex;
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -163,6 +164,7 @@ impl Desk {
             sessions: FetchSessions::new(10),
             fetch_memory: FetchMemory::new(1 << 30),
             topic_limits: TopicLimits::default(),
+            unpacking: Semaphore::new(2),
             metrics,
             salvage,
             authorizer: Authorizer,

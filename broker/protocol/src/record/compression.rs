@@ -1,7 +1,9 @@
 //! The four codecs a batch may be compressed with.
 //! Law: what comes out is never larger than the caller's limit; a bomb is an error before it is an allocation.
 
-use std::io::{self, Read, Write};
+use std::cell::Cell;
+use std::io::{self, BufRead, Read, Write};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -127,6 +129,15 @@ impl DecompressLimit {
         max_ratio: usize::MAX,
     };
 
+    /// The same, and never more than `bytes`.
+    #[must_use]
+    pub fn within(self, bytes: usize) -> Self {
+        Self {
+            max_bytes: self.max_bytes.min(bytes),
+            ..self
+        }
+    }
+
     /// A limit in bytes alone.
     pub fn bytes(max_bytes: usize) -> Self {
         Self {
@@ -211,10 +222,37 @@ impl CompressionError {
     }
 }
 
-/// What comes out of a decompression, as it is read: in memory are the codec's own buffers and no more. Its errors are
-/// [`CompressionError`]s in an `io::Error`, or the library's.
+/// What a library has not read yet of its input. Libraries stop where what they know ends, and say nothing of what follows; other
+/// libraries refuse it.
+#[derive(Clone, Debug)]
+struct Rest<'a>(Rc<Cell<&'a [u8]>>);
+
+impl Read for Rest<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut rest = self.0.get();
+        let read = rest.read(buffer)?;
+        self.0.set(rest);
+        Ok(read)
+    }
+}
+
+impl BufRead for Rest<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        Ok(self.0.get())
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.0.set(&self.0.get()[amount..]);
+    }
+}
+
+/// What comes out of a decompression, as it is read: in memory are the codec's own buffers and no more. The input must be one whole frame and
+/// nothing else: what some clients cannot read is not accepted from any. Its errors are [`CompressionError`]s in an `io::Error`, or the
+/// library's.
 pub(crate) struct Decompressor<'a> {
+    codec: Codec,
     input: Box<dyn Read + 'a>,
+    rest: Rest<'a>,
     limit: usize,
     left: usize,
 }
@@ -228,15 +266,27 @@ impl<'a> Decompressor<'a> {
         limit: DecompressLimit,
     ) -> Result<Self, CompressionError> {
         let limit = limit.for_input(input.len());
+        let rest = Rest(Rc::new(Cell::new(input)));
+        let of_rest = rest.clone();
         let input: Box<dyn Read + 'a> = match codec {
-            Codec::None => Box::new(input),
-            Codec::Gzip => Box::new(flate2::read::MultiGzDecoder::new(input)),
-            Codec::Snappy => Box::new(xerial::Reader::new(input, limit)?),
-            Codec::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
+            Codec::None => Box::new(of_rest),
+            Codec::Gzip => Box::new(flate2::bufread::GzDecoder::new(of_rest)),
+            Codec::Snappy => {
+                // It looks at all of its blocks itself.
+                rest.0.set(&[]);
+                Box::new(xerial::Reader::new(input, limit)?)
+            }
+            Codec::Lz4 => {
+                lz4::is_one_frame(input).map_err(|reason| CompressionError::Malformed {
+                    codec,
+                    reason: reason.to_owned(),
+                })?;
+                Box::new(lz4_flex::frame::FrameDecoder::new(of_rest))
+            }
             Codec::Zstd => {
                 let malformed = |error| CompressionError::of_reading(codec, error);
-                let decoder = zstd::stream::read::Decoder::with_buffer(input);
-                let mut decoder = decoder.map_err(malformed)?;
+                let decoder = zstd::stream::read::Decoder::with_buffer(of_rest);
+                let mut decoder = decoder.map_err(malformed)?.single_frame();
                 // Java's and librdkafka's levels stay below 2^23 (8 MiB); 2^27 is what the library itself would take.
                 decoder.window_log_max(27).map_err(malformed)?;
                 Box::new(decoder)
@@ -244,10 +294,17 @@ impl<'a> Decompressor<'a> {
             Codec::Unknown(id) => return Err(CompressionError::UnknownCodec(id)),
         };
         Ok(Self {
+            codec,
             input,
+            rest,
             limit,
             left: limit,
         })
+    }
+
+    /// How much has come out so far.
+    pub(crate) fn unpacked(&self) -> usize {
+        self.limit - self.left
     }
 }
 
@@ -257,11 +314,64 @@ impl Read for Decompressor<'_> {
         match self.left.checked_sub(read) {
             Some(left) => self.left = left,
             None => {
+                self.left = 0;
                 let limit = self.limit;
                 return Err(io::Error::other(CompressionError::TooLarge { limit }));
             }
         }
+        let behind = self.rest.0.get().len();
+        if read == 0 && !buffer.is_empty() && behind > 0 {
+            return Err(io::Error::other(CompressionError::Malformed {
+                codec: self.codec,
+                reason: format!("{behind} bytes follow its end"),
+            }));
+        }
         Ok(read)
+    }
+}
+
+/// Where an LZ4 frame ends: the library takes a missing end mark for an end, and a second frame for more of the first.
+mod lz4 {
+    const MAGIC: u32 = 0x184D_2204;
+    const HAS_BLOCK_CHECKSUMS: u8 = 1 << 4;
+    const HAS_CONTENT_SIZE: u8 = 1 << 3;
+    const HAS_CONTENT_CHECKSUM: u8 = 1 << 2;
+    const HAS_DICTIONARY: u8 = 1;
+    const IS_UNCOMPRESSED: u32 = 1 << 31;
+
+    /// Whether that is one frame, from its magic to its end mark, with nothing behind it.
+    pub(super) fn is_one_frame(input: &[u8]) -> Result<(), &'static str> {
+        const CUT_OFF: &str = "the frame is cut off";
+        fn word(rest: &mut &[u8]) -> Result<u32, &'static str> {
+            let (word, after) = rest.split_first_chunk::<4>().ok_or(CUT_OFF)?;
+            *rest = after;
+            Ok(u32::from_le_bytes(*word))
+        }
+        let mut rest = input;
+        if word(&mut rest)? != MAGIC {
+            return Err("it does not begin with a frame");
+        }
+        let flags = *rest.first().ok_or(CUT_OFF)?;
+        let has = |flag: u8| flags & flag != 0;
+        // Flags, block size, what they announce, and the header's checksum.
+        let header =
+            3 + 8 * usize::from(has(HAS_CONTENT_SIZE)) + 4 * usize::from(has(HAS_DICTIONARY));
+        rest = rest.get(header..).ok_or(CUT_OFF)?;
+        let checksum = 4 * usize::from(has(HAS_BLOCK_CHECKSUMS));
+        loop {
+            let size = word(&mut rest)?;
+            if size == 0 {
+                break;
+            }
+            let size = (size & !IS_UNCOMPRESSED) as usize + checksum;
+            rest = rest.get(size..).ok_or(CUT_OFF)?;
+        }
+        let end = 4 * usize::from(has(HAS_CONTENT_CHECKSUM));
+        match rest.get(end..) {
+            None => Err(CUT_OFF),
+            Some([]) => Ok(()),
+            Some(_) => Err("bytes follow the frame"),
+        }
     }
 }
 

@@ -17,7 +17,9 @@ pub use batch::{
 pub use compression::{Codec, CompressionError, DecompressLimit};
 pub use control::{ControlType, end_marker};
 pub use record::{Record, RecordError, RecordsReader};
-pub use validate::{InvalidBatch, ProduceLimits, Produced, TimestampType, validate_produced};
+pub use validate::{
+    InvalidBatch, ProduceLimits, Produced, TimestampType, validate_produced, validate_within,
+};
 pub use writer::{BatchBuilder, Header};
 
 #[cfg(test)]

@@ -225,6 +225,11 @@ impl<'a> StreamedRecords<'a> {
         })
     }
 
+    /// How many bytes have been decompressed so far.
+    pub(crate) fn unpacked(&self) -> usize {
+        self.input.get_ref().unpacked()
+    }
+
     /// The next record, or `None` after the last one that the header claims.
     ///
     /// # Errors

@@ -292,8 +292,85 @@ fn every_truncation_of_compressed_bytes_is_an_error_or_yields_what_came_before()
         for end in 0..whole.len() {
             if let Ok(out) = decompress(*codec, &whole[..end], DecompressLimit::CONSUMED) {
                 assert!(input.starts_with(&out), "{codec} cut at {end}");
+                // Only snappy has nothing that says where it ends.
+                assert_eq!(*codec, Codec::Snappy, "cut at {end}");
             }
         }
+    }
+}
+
+/// Some libraries stop at the end of what they know, others refuse what follows: then not everybody could read the batch.
+#[test]
+fn what_follows_compressed_bytes_is_an_error() {
+    let input = b"what was meant";
+    for codec in &CODECS[1..] {
+        let whole = compress(*codec, input).unwrap();
+        let nothing = compress(*codec, b"").unwrap();
+        let behind: [&[u8]; 5] = [&[0], &[0; 4], &[0x5a; 9], &whole, &nothing];
+        for behind in behind {
+            let both = [&whole[..], behind].concat();
+            let result = decompress(*codec, &both, DecompressLimit::CONSUMED);
+            let refused = matches!(result, Err(CompressionError::Malformed { .. }));
+            assert!(refused, "{codec}, {behind:?} behind it: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn an_lz4_frame_is_known_in_all_its_forms() {
+    use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
+    let input: Vec<u8> = (0..70_000u32).flat_map(u32::to_le_bytes).collect();
+    for form in 0..32_u32 {
+        let has = |bit: u32| form & (1 << bit) != 0;
+        let info = FrameInfo::new()
+            .block_mode(if has(0) {
+                BlockMode::Linked
+            } else {
+                BlockMode::Independent
+            })
+            .block_size(if has(1) {
+                BlockSize::Max4MB
+            } else {
+                BlockSize::Max64KB
+            })
+            .block_checksums(has(2))
+            .content_checksum(has(3))
+            .content_size(has(4).then_some(input.len() as u64));
+        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+        std::io::Write::write_all(&mut encoder, &input).unwrap();
+        let mut frame = encoder.finish().unwrap();
+        let out = decompress(Codec::Lz4, &frame, DecompressLimit::CONSUMED);
+        assert_eq!(out.unwrap(), input, "form {form:05b}");
+        frame.pop();
+        decompress(Codec::Lz4, &frame, DecompressLimit::CONSUMED).unwrap_err();
+    }
+}
+
+#[test]
+fn batches_of_one_request_share_what_they_may_decompress_to() {
+    let limits = ProduceLimits::default();
+    for codec in &CODECS[1..] {
+        let mut builder = BatchBuilder::new(*codec);
+        for n in 0..100 {
+            builder = builder.push(Timestamp(n), None, Some(b"value"), &[]);
+        }
+        let batch = builder.build();
+        let mut room = usize::MAX;
+        super::validate::validate_within(&batch, &limits, &mut room).unwrap();
+        let one = usize::MAX - room;
+        assert!(one > 100, "{codec}: {one}");
+        let mut room = 2 * one + 1;
+        let mut codes = (0..4).map(|_| {
+            let result = super::validate::validate_within(&batch, &limits, &mut room);
+            result.map_or_else(|error| ErrorCode::from(&error), |_| ErrorCode::None)
+        });
+        let expected = [
+            ErrorCode::None,
+            ErrorCode::None,
+            ErrorCode::MessageTooLarge,
+            ErrorCode::MessageTooLarge,
+        ];
+        assert!(codes.by_ref().eq(expected), "{codec}");
     }
 }
 
@@ -640,6 +717,7 @@ fn invalid_batches() {
             b.extend_from_slice(&payload);
         });
         let cut = patched(packed(codec, 300), |b| b.truncate(b.len() - 9));
+        let longer = patched(packed(codec, 3), |b| b.extend_from_slice(&[0; 4]));
         rows.extend([
             (
                 "compressed: fewer",
@@ -679,6 +757,12 @@ fn invalid_batches() {
                 "Records(Malformed { index: 0",
             ),
             ("compressed: cut off", cut, &limits, "Records("),
+            (
+                "compressed: bytes behind it",
+                longer,
+                &limits,
+                "Records(Compression(Malformed",
+            ),
             (
                 "compressed: bomb",
                 bomb(codec),

@@ -196,6 +196,19 @@ pub fn validate_produced<'a>(
     bytes: &'a [u8],
     limits: &ProduceLimits,
 ) -> Result<Produced<'a>, InvalidBatch> {
+    let mut room = usize::MAX;
+    validate_within(bytes, limits, &mut room)
+}
+
+/// The same for one of several batches that may decompress to no more than `room` together, which is lowered by what this one took.
+///
+/// # Errors
+/// As [`validate_produced`]; too large if there is no room left.
+pub fn validate_within<'a>(
+    bytes: &'a [u8],
+    limits: &ProduceLimits,
+    room: &mut usize,
+) -> Result<Produced<'a>, InvalidBatch> {
     let batch = exactly_one(bytes)?;
     if batch.compression() == Codec::Zstd && limits.produce_version < 7 {
         return Err(InvalidBatch::ZstdTooOld);
@@ -213,7 +226,7 @@ pub fn validate_produced<'a>(
         return Err(InvalidBatch::Corrupt("its CRC does not match"));
     }
     header(&batch, limits)?;
-    let max_timestamp = records(&batch, limits)?;
+    let max_timestamp = records(&batch, limits, room)?;
     Ok(Produced {
         batch,
         max_timestamp,
@@ -272,8 +285,24 @@ fn header(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<(), InvalidBa
     Ok(())
 }
 
+fn look_at_all(
+    records: &mut StreamedRecords<'_>,
+    mut look: impl FnMut(i32, &RawRecord<'_>) -> Result<(), InvalidBatch>,
+) -> Result<(), InvalidBatch> {
+    let mut index = 0;
+    while let Some(record) = records.read_next().map_err(InvalidBatch::Records)? {
+        look(index, &record)?;
+        index += 1;
+    }
+    Ok(())
+}
+
 /// Rows 15 to 17. Answers with the highest timestamp.
-fn records(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<Timestamp, InvalidBatch> {
+fn records(
+    batch: &BatchView<'_>,
+    limits: &ProduceLimits,
+    room: &mut usize,
+) -> Result<Timestamp, InvalidBatch> {
     let check_time = limits.timestamp_type == TimestampType::CreateTime;
     // The default means "however old", and a timestamp may even be negative.
     let earliest = match limits.timestamp_before_max_ms {
@@ -312,13 +341,11 @@ fn records(batch: &BatchView<'_>, limits: &ProduceLimits) -> Result<Timestamp, I
             look(index, &record.map_err(InvalidBatch::Records)?)?;
         }
     } else {
-        let records = StreamedRecords::new(batch, limits.decompress);
+        let records = StreamedRecords::new(batch, limits.decompress.within(*room));
         let mut records = records.map_err(InvalidBatch::Records)?;
-        let mut index = 0;
-        while let Some(record) = records.read_next().map_err(InvalidBatch::Records)? {
-            look(index, &record)?;
-            index += 1;
-        }
+        let looked = look_at_all(&mut records, look);
+        *room = room.saturating_sub(records.unpacked());
+        looked?;
     }
     // Kafka reports the faults of single records by the first kind it meets; a missing key is looked at first.
     if !no_key.is_empty() {

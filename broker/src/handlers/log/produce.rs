@@ -11,7 +11,9 @@ use kuorum_protocol::messages::produce::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceData,
     PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
 };
-use kuorum_protocol::record::{BatchMut, InvalidBatch, TimestampType, validate_produced};
+use kuorum_protocol::record::{
+    BatchMut, BatchView, Codec, DecompressLimit, InvalidBatch, TimestampType, validate_within,
+};
 use kuorum_protocol::{Monotonic, PartitionIndex, TopicId};
 use kuorum_replication::acks::Acks;
 use tokio::sync::oneshot;
@@ -22,12 +24,19 @@ use crate::authorizer::{Operation, Resource};
 use crate::context::Context;
 use crate::dispatch::Answer;
 use crate::partition::{Appended, LeaderHint, ProduceError};
+use crate::replica_fetcher::with_patience;
 
 /// Topics have ids on the wire from this version on.
 const BY_ID: i16 = 13;
 
 /// TRANSACTION_ABORTABLE is known to clients from this version on.
 const KNOWS_ABORTABLE: i16 = 11;
+
+/// So many compressed bytes are opened where they are.
+const LIGHT: usize = 16 * 1024;
+
+/// What all batches of a request may decompress to together.
+const ROOM: usize = DecompressLimit::PRODUCED.max_bytes;
 
 /// A wait for replicas is bounded whatever the client says.
 const MAX_WAIT: Duration = Duration::from_secs(600);
@@ -40,7 +49,16 @@ pub async fn produce(
 ) -> Answer<ProduceResponse> {
     let acks = Acks::from_wire(request.acks);
     cx.metrics.produce_requests.inc();
-    let outcome = append_all(cx, request, acks, version);
+    let outcome = if is_heavy(&request) {
+        // Many at once would keep everything else from running, heartbeats too.
+        let turn = cx.unpacking.acquire().await;
+        let turn = turn.expect("nobody closes it");
+        let outcome = with_patience(|| append_all(cx, request, acks, version));
+        drop(turn);
+        outcome
+    } else {
+        append_all(cx, request, acks, version)
+    };
     match acks {
         Some(Acks::None) => match outcome.first_error() {
             // Nobody reads an answer; only the end of the connection tells.
@@ -56,6 +74,20 @@ pub async fn produce(
         }
         _ => Answer::Now(outcome.settled().answer(cx)),
     }
+}
+
+/// Whether opening its compressed batches may take long.
+fn is_heavy(request: &ProduceRequest) -> bool {
+    let data = request
+        .topic_data
+        .iter()
+        .flat_map(|topic| &topic.partition_data);
+    let compressed = data
+        .filter_map(|data| data.records.as_ref())
+        .filter(|records| {
+            BatchView::parse(records).is_ok_and(|batch| batch.compression() != Codec::None)
+        });
+    compressed.map(Bytes::len).sum::<usize>() > LIGHT
 }
 
 /// A topic of the request, and what became of each of its partitions.
@@ -100,6 +132,7 @@ fn append_all(cx: &Context, request: ProduceRequest, acks: Option<Acks>, version
     let image = cx.metadata.image();
     let patience = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let deadline = cx.clock.now().monotonic + patience.min(MAX_WAIT);
+    let mut room = ROOM;
     let topics = request
         .topic_data
         .into_iter()
@@ -115,7 +148,12 @@ fn append_all(cx: &Context, request: ProduceRequest, acks: Option<Acks>, version
                         (None, _) => State::Done(Err(Refusal::Acks)),
                         (_, Err(elsewhere)) => State::Done(Err(Refusal::Elsewhere(*elsewhere))),
                         (Some(acks), Ok(topic)) => {
-                            append_one(cx, &image, topic, data, acks, version, deadline)
+                            let terms = Terms {
+                                acks,
+                                version,
+                                deadline,
+                            };
+                            append_one(cx, &image, topic, data, terms, &mut room)
                                 .unwrap_or_else(|refusal| State::Done(Err(refusal)))
                         }
                     };
@@ -135,15 +173,27 @@ fn append_all(cx: &Context, request: ProduceRequest, acks: Option<Acks>, version
     }
 }
 
+/// What holds for the whole request.
+#[derive(Clone, Copy)]
+struct Terms {
+    acks: Acks,
+    version: i16,
+    deadline: Monotonic,
+}
+
 fn append_one(
     cx: &Context,
     image: &MetadataImage,
     topic: &TopicImage,
     data: PartitionProduceData,
-    acks: Acks,
-    version: i16,
-    deadline: Monotonic,
+    terms: Terms,
+    room: &mut usize,
 ) -> Result<State, Refusal> {
+    let Terms {
+        acks,
+        version,
+        deadline,
+    } = terms;
     if !cx.may(Operation::Write, Resource::Topic(&topic.name)) {
         return Err(Refusal::Denied);
     }
@@ -156,7 +206,7 @@ fn append_one(
     let limits = cx.topic_limits.of(image, topic, version, now.wall);
     let records = data.records.unwrap_or_default();
     let (count, mended) = {
-        let produced = validate_produced(&records, &limits).map_err(Refusal::Batch)?;
+        let produced = validate_within(&records, &limits, room).map_err(Refusal::Batch)?;
         let batch = produced.batch;
         if batch.is_transactional() {
             return Err(Refusal::NoTransaction {
