@@ -1,18 +1,13 @@
 //! The broker's HTTP listener: whether it lives, whether it serves, its numbers, and what controllers ask about partitions.
 //! Law: reads only, but for what [`crate::salvage::http`] may delete; a scrape is cheap; there are no secrets here.
 
-use std::future::IntoFuture;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Weak;
-use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use axum::serve::Listener;
 use axum::{Router, routing::get};
-use kuorum_transport::Accepting;
+use kuorum_transport::{Accepting, http};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -21,54 +16,19 @@ use crate::context::Rooms;
 /// As Prometheus asks for it.
 const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long answers that have begun may take once the listener shuts down.
-const DRAIN: Duration = Duration::from_secs(1);
+/// So many connections are open at once; the next wait. Controllers, Prometheus and people need few.
+const MOST: usize = 256;
 
 /// The rooms, as long as they stand: a slow reader must not keep the logs from being closed.
 type Visit = State<Weak<Rooms>>;
 
-/// How long to rest when the process has run out of file descriptors.
-const ACCEPT_REST: Duration = Duration::from_millis(200);
-
-/// A listening socket of any network, as the server wants it.
-struct Socket<L>(L);
-
-impl<L: Accepting> Listener for Socket<L> {
-    type Io = L::Stream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (L::Stream, SocketAddr) {
-        loop {
-            match self.0.accept().await {
-                Ok(accepted) => return accepted,
-                // Whoever called has gone again.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept an HTTP connection");
-                    tokio::time::sleep(ACCEPT_REST).await;
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-}
-
 /// Serves until `shutdown`.
 pub async fn serve<L: Accepting>(socket: L, rooms: Weak<Rooms>, shutdown: CancellationToken) {
-    let closing = shutdown.clone();
-    let server = axum::serve(Socket(socket), router(rooms))
-        .with_graceful_shutdown(async move { closing.cancelled().await });
-    tokio::select! {
-        ended = server.into_future() => {
-            if let Err(error) = ended {
-                tracing::error!(%error, "the HTTP listener has failed");
-            }
-        }
-        () = async { shutdown.cancelled().await; tokio::time::sleep(DRAIN).await } => {}
-    }
+    let clock = match rooms.upgrade() {
+        Some(rooms) => rooms.clock.clone(),
+        None => return,
+    };
+    http::serve(socket, MOST, router(rooms), clock, shutdown).await;
 }
 
 /// The routes.

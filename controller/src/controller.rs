@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kuorum_metadata::config_def::{ControllerConfig, ListenAddress};
-use kuorum_transport::{Clock, tcp};
+use kuorum_transport::{Clock, http, tcp};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,6 @@ use crate::active::Active;
 use crate::admin::{self, Admin};
 use crate::events;
 use crate::fleet::Fleet;
-use crate::http;
 use crate::identity::{self, Home, IdentityError};
 use crate::probe;
 use crate::quorum::{Failure, Quorum, QuorumConfig, Threads, http_client};

@@ -15,5 +15,4 @@ pub mod ticker;
 
 pub mod admin;
 pub mod fleet;
-pub mod http;
 pub mod rpc;

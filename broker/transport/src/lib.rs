@@ -6,6 +6,8 @@ pub mod clock;
 pub mod connection;
 pub mod descriptors;
 pub mod framed;
+#[cfg(feature = "http")]
+pub mod http;
 mod quiet;
 pub mod server;
 pub mod tcp;

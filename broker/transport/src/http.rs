@@ -1,4 +1,4 @@
-//! HTTP servers that a flood does not bring down.
+//! HTTP servers that a flood does not bring down, in controllers and brokers.
 //! Law: connections are counted, and one that moves no byte for a minute is closed; bodies and times are bounded by the
 //! routers.
 
@@ -10,13 +10,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
-use kuorum_transport::Clock;
-use kuorum_transport::tcp::Accepting;
+use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::tcp::Accepting;
 
 /// How long a connection may do nothing.
 const IDLE: Duration = Duration::from_secs(60);
@@ -36,9 +36,8 @@ pub async fn serve<L: Accepting>(
         permits: Arc::new(Semaphore::new(max_connections)),
         clock: clock.clone(),
     };
-    let service = router.into_make_service_with_connect_info::<Peer>();
     let signal = going_down.clone();
-    let server = axum::serve(bounded, service)
+    let server = axum::serve(bounded, router)
         .with_graceful_shutdown(async move { signal.cancelled().await });
     let late = async {
         going_down.cancelled().await;
@@ -54,19 +53,9 @@ pub async fn serve<L: Accepting>(
     }
 }
 
-/// Who is at the other end.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub SocketAddr);
-
-impl<L: Accepting> Connected<IncomingStream<'_, Bounded<L>>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Bounded<L>>) -> Self {
-        Self(*stream.remote_addr())
-    }
-}
-
 /// A listener that has only so many connections open at once; the next one waits in the kernel's queue.
 #[derive(Debug)]
-pub struct Bounded<L> {
+struct Bounded<L> {
     listener: L,
     permits: Arc<Semaphore>,
     clock: Clock,
@@ -110,7 +99,7 @@ impl<L: Accepting> Listener for Bounded<L> {
 
 /// A connection with a deadline that every byte renews.
 #[derive(Debug)]
-pub struct Watched<S> {
+struct Watched<S> {
     stream: S,
     deadline: Pin<Box<tokio::time::Sleep>>,
     _permit: OwnedSemaphorePermit,
