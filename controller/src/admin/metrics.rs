@@ -51,7 +51,7 @@ pub(super) async fn metrics(State(admin): State<Admin>) -> Response {
         registry.register(name, help, gauge);
     };
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-    let active = admin.active.office().is_some();
+    let active = admin.active.may_decide();
     gauge(
         "kafka_controller_kafkacontroller_activecontrollercount",
         "1 on the active controller",

@@ -350,9 +350,11 @@ impl Quorum {
         leading(&self.inner.raft.metrics().borrow())
     }
 
-    /// Who leads, as far as this member knows.
+    /// Who leads, as far as this member knows. A leader that has lost its majority leads nobody, and cannot know who does.
     pub fn leader(&self) -> Option<ControllerId> {
-        self.inner.raft.metrics().borrow().current_leader
+        let leader = self.inner.raft.metrics().borrow().current_leader?;
+        let me = self.inner.identity.controller_id;
+        (leader != me || self.heard_of_late()).then_some(leader)
     }
 
     /// Whether a majority answered this leader within the longest election timeout: before that has passed, nobody else
@@ -395,6 +397,7 @@ impl Quorum {
 
     /// The state of the quorum, for people.
     pub fn status(&self) -> Status {
+        let leader = self.leader();
         let metrics = self.inner.raft.metrics();
         let metrics = metrics.borrow();
         let membership = metrics.membership_config.membership();
@@ -405,7 +408,7 @@ impl Quorum {
         Status {
             id: metrics.id,
             term: metrics.current_term,
-            leader: metrics.current_leader,
+            leader,
             log: self.inner.log.bounds(),
             applied_end: self.inner.published.applied_end(),
             quorum_acked_ms_ago: metrics.millis_since_quorum_ack,
