@@ -1,9 +1,10 @@
-//! `GET /brokers`, `GET /brokers/{id}`, `POST /brokers/{id}/drain`, `POST /brokers/{id}/undrain`.
+//! `GET /brokers`, `GET` and `DELETE /brokers/{id}`, `POST /brokers/{id}/drain`, `POST /brokers/{id}/undrain`.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use kuorum_admin_api::{Broker, BrokerState, ListenerAddress, Page, PageQuery, Problem};
 use kuorum_metadata::control::{Command, CommandReply};
 use kuorum_metadata::{BrokerImage, MetadataImage};
@@ -72,6 +73,26 @@ pub(super) async fn undrain(
     Path(id): Path<i32>,
 ) -> Result<Json<Broker>, Refused> {
     set_draining(&admin, id, false, "undrain").await
+}
+
+/// Forgets a broker that is gone for good. It must be stopped, and hold no replica any more.
+#[utoipa::path(delete, path = "/api/v1/brokers/{id}", params(("id" = i32, Path)), responses(
+    (status = 204), (status = 400, body = Problem, content_type = "application/problem+json"),
+    (status = 404, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn unregister(
+    State(admin): State<Admin>,
+    Path(id): Path<i32>,
+) -> Result<StatusCode, Refused> {
+    let command = Command::UnregisterBroker {
+        broker_id: BrokerId(id),
+    };
+    let CommandReply::UnregisterBroker(outcome) = admin.decide(command).await? else {
+        return Err(mismatched());
+    };
+    match outcome.is_ok() {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(Refused::outcome(&outcome).at(&format!("/api/v1/brokers/{id}"))),
+    }
 }
 
 async fn set_draining(

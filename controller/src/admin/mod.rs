@@ -90,7 +90,10 @@ pub fn relayed(admin: Admin) -> Router {
 fn api(admin: Admin) -> Router<Admin> {
     Router::new()
         .route("/brokers", get(brokers::list))
-        .route("/brokers/{id}", get(brokers::get))
+        .route(
+            "/brokers/{id}",
+            get(brokers::get).delete(brokers::unregister),
+        )
         .route("/brokers/{id}/drain", post(brokers::drain))
         .route("/brokers/{id}/undrain", post(brokers::undrain))
         .route("/topics", get(topics::list).post(topics::create))

@@ -15,6 +15,7 @@ use utoipa::OpenApi;
         super::brokers::get,
         super::brokers::drain,
         super::brokers::undrain,
+        super::brokers::unregister,
         super::topics::list,
         super::topics::get,
         super::topics::create,

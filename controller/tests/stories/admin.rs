@@ -314,6 +314,12 @@ async fn a_problem_names_the_field_and_says_what_to_do() {
             Some("/partitions"),
         ),
         (
+            (Method::DELETE, "/api/v1/brokers/77", None),
+            404,
+            "BROKER_ID_NOT_REGISTERED",
+            None,
+        ),
+        (
             post("/api/v1/brokers/77/drain", json!({})),
             404,
             "BROKER_ID_NOT_REGISTERED",

@@ -284,7 +284,7 @@ pub fn fence(
     decided(with_consequences(image, soft, records, id, silence.cause()))
 }
 
-/// Forgets a broker that is gone. One that lives would only register again.
+/// Forgets a broker that is gone. One that lives would only register again, and one that replicas are assigned to is waited for.
 pub fn unregister(
     image: &MetadataImage,
     soft: &Heartbeats,
@@ -299,6 +299,16 @@ pub fn unregister(
         let refusal = Refusal::new(
             ErrorCode::InvalidRequest,
             format!("broker {id} is alive and would register again; stop it first"),
+        );
+        return Decision::unchanged(refusal.into());
+    }
+    let partitions = image.partitions();
+    let held = partitions.filter(|(_, _, partition)| partition.replicas.contains(&id));
+    let held = held.count();
+    if held > 0 {
+        let refusal = Refusal::new(
+            ErrorCode::InvalidRequest,
+            format!("broker {id} has replicas of {held} partitions; reassign them to others first"),
         );
         return Decision::unchanged(refusal.into());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kuorum_metadata::control::heartbeats::Silence;
 use kuorum_metadata::control::tick::Ticked;
-use kuorum_metadata::record::ConfigResource;
+use kuorum_metadata::record::{ConfigResource, MetadataRecord};
 use kuorum_metadata::rpc::AssignDirectoriesRequest;
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{BrokerEpoch, BrokerId, DirectoryId, TopicId};
@@ -692,10 +692,18 @@ fn a_living_broker_is_not_forgotten() {
     };
     assert_eq!(forget(&mut world, 1), ErrorCode::InvalidRequest);
     assert_eq!(forget(&mut world, 9), ErrorCode::BrokerIdNotRegistered);
+    world.start(3);
+    assert_eq!(forget(&mut world, 3), ErrorCode::InvalidRequest, "it lives");
     world.fence(1);
-    assert_eq!(forget(&mut world, 1), ErrorCode::None);
-    assert!(world.image.broker(BrokerId(1)).is_none());
-    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2");
+    world.fence(3);
+    assert_eq!(
+        forget(&mut world, 1),
+        ErrorCode::InvalidRequest,
+        "it holds a replica"
+    );
+    assert_eq!(forget(&mut world, 3), ErrorCode::None);
+    assert!(world.image.broker(BrokerId(3)).is_none());
+    assert_eq!(forget(&mut world, 3), ErrorCode::BrokerIdNotRegistered);
 }
 
 #[test]
@@ -914,7 +922,7 @@ fn who_is_not_intact_leaves_the_elr_and_is_remembered_while_nobody_leads() {
     world.set(resource.clone(), "min.insync.replicas", Some("2"));
     let mut record = world.partition("t", 0).to_record(topic, 0);
     record.isr = ids("1,3");
-    world.put(kuorum_metadata::record::MetadataRecord::Partition(record));
+    world.put(MetadataRecord::Partition(record));
     world.start(3);
     world.fence(3);
     world.fence(1);
@@ -935,7 +943,6 @@ fn who_is_not_intact_leaves_the_elr_and_is_remembered_while_nobody_leads() {
 
 #[test]
 fn a_forgotten_broker_brings_nothing_back() {
-    use kuorum_metadata::control::Command;
     for (same_place, line) in [
         (true, "leader=1 epoch=2 isr=1"),
         (false, "leader=none epoch=1 isr="),
@@ -944,8 +951,10 @@ fn a_forgotten_broker_brings_nothing_back() {
         world.topic("t", "1,2");
         world.fence(2);
         world.fence(1);
-        world.command(&Command::UnregisterBroker {
+        let broker_epoch = world.epoch(1);
+        world.put(MetadataRecord::UnregisterBroker {
             broker_id: BrokerId(1),
+            broker_epoch,
         });
         assert_eq!(world.line("t"), "leader=none epoch=1 isr=1");
         let mut request = world.request(1);
