@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use kuorum_metadata::config_def::{self, ListenAddress};
+use kuorum_metadata::control::office;
 use kuorum_protocol::{DirectoryId, IncarnationId};
 use kuorum_storage::{AnyDir, Dir, Flusher, LogDirs, LogDirsError, RealDir};
 use kuorum_transport::{
@@ -596,6 +597,24 @@ fn peers(config: &BrokerConfig) -> Vec<ControllerPeer> {
         .collect()
 }
 
+/// Says where this broker's file says something else than the cluster of values that all share.
+fn compare_file(rooms: &Rooms) {
+    let file = rooms.config.cluster_values();
+    for difference in office::differences(&rooms.metadata.image(), &file) {
+        let built_in = config_def::file_key(&difference.name).and_then(|key| key.default_value());
+        let holds = difference.recorded.as_deref().or(built_in);
+        // What the file leaves out it leaves to the cluster.
+        if difference.file.is_some() && difference.file.as_deref() != holds {
+            tracing::warn!(
+                key = difference.name,
+                file = difference.file,
+                cluster = holds,
+                "this broker's file differs from what the active controller has recorded, which holds"
+            );
+        }
+    }
+}
+
 /// The broker's life in its cluster, from its first look at the metadata to its leave.
 async fn live(rooms: Arc<Rooms>, opened: Opened, leave: CancellationToken) {
     // Which replicas are not intact depends on what the cluster agreed on.
@@ -603,6 +622,7 @@ async fn live(rooms: Arc<Rooms>, opened: Opened, leave: CancellationToken) {
         () = leave.cancelled() => return,
         () = rooms.metadata.caught_up() => {}
     }
+    compare_file(&rooms);
     let not_intact = rooms.replicas.not_intact(opened, &rooms.metadata.image());
     let directories = rooms.replicas.log_dirs().directories();
     let config = &rooms.config;

@@ -106,13 +106,6 @@ async fn serve(values: kuorum_metadata::config_def::BrokerConfig) -> Result<()> 
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let node_id = values.node_id.0;
-    for (key, value) in values.cluster_values() {
-        tracing::debug!(
-            key,
-            value,
-            "the cluster shares this value; the controllers' files decide it"
-        );
-    }
     let outside = Outside::machine(&values, Clock::system())?;
     let broker = Broker::start(values, outside).await?;
     tracing::info!(

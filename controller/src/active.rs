@@ -171,6 +171,7 @@ impl Active {
     /// Takes and leaves office as the quorum elects. Ends with the quorum.
     pub async fn run(self) {
         let mut changes = self.inner.quorum.changes();
+        let mut compared = ControllerEpoch(0);
         loop {
             let term = changes.leading();
             let held = self.inner.desk.lock().as_ref().map(|desk| desk.term);
@@ -184,10 +185,31 @@ impl Active {
             {
                 self.inner.clock.sleep(OFFICE_REST).await;
             }
+            if self.office().is_none() {
+                self.compare_file(&mut compared);
+            }
             if !changes.changed().await {
                 self.leave("the quorum has stopped");
                 return;
             }
+        }
+    }
+
+    /// Says once for each controller that takes office where its file and this one's differ.
+    fn compare_file(&self, compared: &mut ControllerEpoch) {
+        let image = self.inner.quorum.image();
+        let epoch = image.controller_epoch();
+        if std::mem::replace(compared, epoch) == epoch {
+            return;
+        }
+        for difference in control::office::differences(&image, &self.inner.file) {
+            tracing::warn!(
+                key = difference.name,
+                file = difference.file,
+                recorded = difference.recorded,
+                controller_epoch = %epoch,
+                "this controller's file differs from that of the active one, whose value holds; this one's would if it took office"
+            );
         }
     }
 
@@ -207,7 +229,16 @@ impl Active {
             return false;
         }
         let id = quorum.identity().controller_id;
-        let mut batch = control::office::take_office(&quorum.image(), id, &self.inner.file);
+        let before = quorum.image();
+        for difference in control::office::differences(&before, &self.inner.file) {
+            tracing::info!(
+                key = difference.name,
+                file = difference.file,
+                recorded = difference.recorded,
+                "this controller's file is recorded as it takes office"
+            );
+        }
+        let mut batch = control::office::take_office(&before, id, &self.inner.file);
         batch.decided_at = self.inner.clock.now().wall;
         let epoch = batch.controller_epoch;
         let Ok(Outcome {

@@ -333,9 +333,8 @@ impl BrokerConfig {
         })
     }
 
-    /// What the file says of values the whole cluster shares. They count only in the file of the controller in office;
-    /// where they differ from the recorded ones, that deserves a log line.
-    pub fn cluster_values(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// What the file says of values the whole cluster shares. They count only in the file of the controller in office.
+    pub fn cluster_values(&self) -> BTreeMap<String, String> {
         cluster_values(&self.given)
     }
 }
@@ -437,8 +436,6 @@ impl ControllerConfig {
     /// The values this controller records in the metadata log when it takes office.
     pub fn recorded_values(&self) -> BTreeMap<String, String> {
         cluster_values(&self.given)
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect()
     }
 
     /// How long silence is forgiven.
@@ -450,11 +447,12 @@ impl ControllerConfig {
     }
 }
 
-fn cluster_values(given: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+fn cluster_values(given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     given
         .iter()
         .filter(|(name, _)| file_key(name).is_some_and(|key| key.scope == Scope::Cluster))
-        .map(|(name, value)| (name.as_str(), value.trim()))
+        .map(|(name, value)| (name.clone(), value.trim().to_owned()))
+        .collect()
 }
 
 /// Reads NAME://host:port, …; PLAINTEXT, Kafka's usual name, means CLIENT.

@@ -34,27 +34,52 @@ pub fn take_office(
         epoch: controller_epoch,
         controller_id,
     });
-    let recorded = image.configs_of(&ConfigResource::ControllerFile);
-    let set = |name: &str, value: Option<&String>| MetadataRecord::Config {
+    let set = |difference: Difference| MetadataRecord::Config {
         resource: ConfigResource::ControllerFile,
-        name: name.to_owned(),
-        value: value.cloned(),
+        name: difference.name,
+        value: difference.file,
     };
-    for (name, value) in file {
-        if recorded.and_then(|recorded| recorded.get(name)) != Some(value) {
-            records.push(set(name, Some(value)));
-        }
-    }
-    for name in recorded.into_iter().flat_map(|recorded| recorded.keys()) {
-        if !file.contains_key(name) {
-            records.push(set(name, None));
-        }
-    }
+    records.extend(differences(image, file).into_iter().map(set));
     RecordBatch {
         controller_epoch,
         decided_at: Timestamp::NONE,
         records,
     }
+}
+
+/// A value the whole cluster shares, of which a process's file says something else than what is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The key.
+    pub name: String,
+    /// What the file says, if anything.
+    pub file: Option<String>,
+    /// What the active controller has recorded of its own file, if anything.
+    pub recorded: Option<String>,
+}
+
+/// Where a file and what is recorded differ. `file` is what it says of values that the whole cluster shares.
+pub fn differences(image: &MetadataImage, file: &BTreeMap<String, String>) -> Vec<Difference> {
+    let recorded = image.configs_of(&ConfigResource::ControllerFile);
+    let recorded = |name: &str| recorded.and_then(|recorded| recorded.get(name)).cloned();
+    let given = file.iter().map(|(name, value)| Difference {
+        name: name.clone(),
+        file: Some(value.clone()),
+        recorded: recorded(name),
+    });
+    let names = image.configs_of(&ConfigResource::ControllerFile);
+    let names = names.into_iter().flat_map(|recorded| recorded.keys());
+    let left_out = names
+        .filter(|name| !file.contains_key(*name))
+        .map(|name| Difference {
+            name: name.clone(),
+            file: None,
+            recorded: recorded(name),
+        });
+    let mut differences: Vec<Difference> = given.collect();
+    differences.retain(|difference| difference.file != difference.recorded);
+    differences.extend(left_out);
+    differences
 }
 
 /// Whether this build understands what the cluster has finalized; if not, the sentence to stop with.

@@ -86,6 +86,42 @@ fn of_two_that_take_office_at_once_the_log_lets_one_through() {
 }
 
 #[test]
+fn a_file_is_compared_with_what_is_recorded() {
+    use kuorum_metadata::control::office::{differences, take_office};
+    let file = |values: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let values = values.iter();
+        values
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let mut image = MetadataImage::default();
+    let one = file(&[("num.partitions", "3"), ("min.insync.replicas", "2")]);
+    let batch = take_office(&image, 1, &one);
+    assert!(matches!(image.apply_batch(0, &batch), Applied::Done(_)));
+    assert_eq!(differences(&image, &one), []);
+    let other = file(&[("num.partitions", "6"), ("log.retention.ms", "1000")]);
+    let shown = |image: &MetadataImage, file| -> Vec<String> {
+        let found = differences(image, file).into_iter();
+        let say = |value: Option<String>| value.unwrap_or("–".to_owned());
+        found
+            .map(|one| format!("{}: {} not {}", one.name, say(one.file), say(one.recorded)))
+            .collect()
+    };
+    assert_eq!(
+        shown(&image, &other),
+        [
+            "log.retention.ms: 1000 not –",
+            "num.partitions: 6 not 3",
+            "min.insync.replicas: – not 2"
+        ]
+    );
+    // Whoever takes office makes its own file the one that holds.
+    let batch = take_office(&image, 2, &other);
+    assert!(matches!(image.apply_batch(1, &batch), Applied::Done(_)));
+    assert_eq!(differences(&image, &other), []);
+}
+
+#[test]
 fn nothing_is_accepted_before_a_controller_is_in_office() {
     let mut image = MetadataImage::default();
     let batch = RecordBatch {
