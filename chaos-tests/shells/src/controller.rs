@@ -12,11 +12,11 @@ use kuorum_controller::quorum::{
     ControllerId, Failure, Identity, Next, Published, Quorum, Threads,
 };
 use kuorum_controller::rpc::{self, Rpc};
-use kuorum_controller::{http, ticker};
+use kuorum_controller::ticker;
 use kuorum_metadata::control::heartbeats::Timings;
 use kuorum_protocol::DirectoryId;
 use kuorum_storage::Dir;
-use kuorum_transport::Clock;
+use kuorum_transport::{Clock, http};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
