@@ -20,10 +20,13 @@ const MIN_ISR: (&str, &str) = ("min.insync.replicas", "2");
 
 pub(super) const POWER_LOSS: Scenario = Scenario {
     name: "power-loss",
-    story: "The power of all six processes goes at once under a stream of acks=all writes: what was not synced is lost, kept or torn, by seed. Three times, started again in three orders.",
+    story: "The power of all six processes goes at once under a stream of acks=all writes: what was not synced is lost, kept or torn, by seed. Three times, started again in three orders; then twice when the leader's disk is by far the slowest, and the leader comes back before the others.",
     guards: "D1, D2, D3, R22: an acknowledged record is on the disks of every member of the ISR; a torn tail is cut, in any order of restart",
     without: "a leader or follower that counts what it has not flushed acknowledges what this takes away (acked-is-read)",
-    fails_without: &[Mutation::FollowerReportsUnflushed],
+    fails_without: &[
+        Mutation::FollowerReportsUnflushed,
+        Mutation::LeaderCountsUnflushed,
+    ],
     checkers: &["acked-is-read", "offset-immutable"],
     needs: CHAOS_BUILD,
     smoke: true,
@@ -47,14 +50,7 @@ async fn power_loss(lab: &Lab) -> Result<()> {
     let stream = lab.write(Stream::endless("transfers", TOPIC, RATE));
     for round in 0..3_u64 {
         lab.flow(&stream, RATE).await?;
-        let cut = lab
-            .faults
-            .cut_power(&every_process(), lab.seed.wrapping_add(round))?;
-        lab.step(format!("the power was gone: {cut:?}"));
-        ensure!(
-            cut.pending > 0,
-            "nothing was on its way to a disk: this proves nothing"
-        );
+        no_power(lab, round)?;
         let mut order = every_process();
         order.rotate_left(2 * round as usize);
         for process in order {
@@ -62,8 +58,44 @@ async fn power_loss(lab: &Lab) -> Result<()> {
         }
         lab.whole().await?;
     }
+    for round in 3..5 {
+        let led = lab
+            .partition_until(TOPIC, "somebody leads", |one| one.leader.is_some())
+            .await?;
+        let leader = led.leader.context("it has a leader")?;
+        for broker in 1..=3 {
+            let delay = if broker == leader { 300 } else { 1 };
+            let order = format!("sync bank-transfers delay={delay}\n");
+            lab.faults.disk(Process::Broker(broker), &order)?;
+        }
+        lab.flow(&stream, RATE).await?;
+        no_power(lab, round)?;
+        let (first, others): (Vec<Process>, Vec<Process>) =
+            every_process().into_iter().partition(|one| {
+                matches!(one, Process::Controller(_)) || *one == Process::Broker(leader)
+            });
+        lab.faults.start_all(&first)?;
+        lab.partition_until(TOPIC, "the one that led leads again", |one| {
+            one.leader == Some(leader) && one.leader_epoch > led.leader_epoch
+        })
+        .await?;
+        lab.faults.start_all(&others)?;
+        lab.whole().await?;
+    }
     lab.flow(&stream, RATE).await?;
     stream.stop().await
+}
+
+/// The power of all six processes goes.
+fn no_power(lab: &Lab, round: u64) -> Result<()> {
+    let seed = lab.seed.wrapping_add(round);
+    let cut = lab.faults.cut_power(&every_process(), seed)?;
+    lab.step(format!("the power was gone: {cut:?}"));
+    ensure!(
+        cut.pending > 0,
+        "nothing was on its way to a disk: this proves nothing"
+    );
+    Ok(())
 }
 
 pub(super) const TORN_TAIL_AND_BIT_FLIPS: Scenario = Scenario {
