@@ -2,7 +2,7 @@
 //! Law: reads only; what is not well gives exit code 4.
 
 use clap::Args;
-use kuorum_admin_api::{Broker, Health, HealthReason, Page, Quorum, QuorumRole};
+use kuorum_admin_api::{Broker, Health, Page, Quorum, QuorumRole};
 use serde_json::json;
 
 use crate::Global;
@@ -53,10 +53,11 @@ fn lacks_a_controller(health: &Health) -> bool {
     reasons.any(|reason| reason.code == "NO_ACTIVE_CONTROLLER")
 }
 
-/// The first of a reason's things, and how many more there are.
-fn sample(reason: &HealthReason) -> String {
-    let shown = reason.sample.join(", ");
-    match reason.count.saturating_sub(reason.sample.len()) {
+/// The first of so many things, and how many more there are.
+fn sample(shown: &[String], count: usize) -> String {
+    let more = count.saturating_sub(shown.len());
+    let shown = shown.join(", ");
+    match more {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
@@ -75,9 +76,13 @@ fn show(health: &Health, quorum: &Quorum, brokers: Option<&[Broker]>) -> Result<
             reason.code, reason.count, reason.cause
         ))?;
         if !reason.sample.is_empty() {
-            say(&format!("  {}", sample(reason)))?;
+            say(&format!("  {}", sample(&reason.sample, reason.count)))?;
         }
         say(&format!("  {}", reason.cure))?;
+    }
+    for chosen in &health.notes {
+        say(&format!("\nnote: {}", chosen.meaning))?;
+        say(&format!("  {}", sample(&chosen.sample, chosen.count)))?;
     }
     say("")?;
     table(
@@ -114,14 +119,8 @@ mod tests {
 
     #[test]
     fn what_is_not_shown_is_counted() {
-        let reason = |count: usize, sample: &[&str]| HealthReason {
-            code: String::new(),
-            count,
-            sample: sample.iter().map(|name| (*name).to_owned()).collect(),
-            cause: String::new(),
-            cure: String::new(),
-        };
-        assert_eq!(sample(&reason(2, &["a", "b"])), "a, b");
-        assert_eq!(sample(&reason(5, &["a", "b"])), "a, b and 3 more");
+        let shown = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(sample(&shown, 2), "a, b");
+        assert_eq!(sample(&shown, 5), "a, b and 3 more");
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
+use kuorum_admin_api::durability::{ACKS_DURABILITY, survives};
 use kuorum_admin_api::{
     AddPartitions, AddPartitionsReport, ConfigEntry, ConfigSource, CreateTopic, Epoch, EpochPage,
     Partition, PartitionPage, Topic,
@@ -226,6 +227,7 @@ impl Describe {
                 "topic": topic,
                 "partitions": partitions,
                 "configs": configs,
+                "acknowledged_records_survive": surviving(&configs),
                 "unreachable_brokers": unreachable,
             }))?,
             Output::Table => {
@@ -236,16 +238,8 @@ impl Describe {
                     partitions_of(topic.partitions),
                     replicas_of(&topic)
                 ))?;
-                for entry in configs
-                    .iter()
-                    .filter(|entry| entry.source != ConfigSource::Default)
-                {
-                    let source = source(entry.source);
-                    say(&format!(
-                        "  {} = {}  ({source})",
-                        entry.name,
-                        or_dash(entry.value.as_ref())
-                    ))?;
+                for line in settings(&configs) {
+                    say(&format!("  {line}"))?;
                 }
                 say("")?;
                 table(
@@ -439,6 +433,38 @@ pub(crate) fn source(source: ConfigSource) -> &'static str {
     }
 }
 
+/// What decides over loss and availability is shown wherever it comes from; of the rest what somebody has set.
+const ALWAYS_SHOWN: [&str; 3] = [
+    ACKS_DURABILITY,
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+];
+
+/// The settings worth a line each, and what they mean for acknowledged records.
+fn settings(configs: &[ConfigEntry]) -> Vec<String> {
+    let line = |entry: &ConfigEntry| {
+        let value = or_dash(entry.value.as_ref());
+        format!("{} = {value}  ({})", entry.name, source(entry.source))
+    };
+    let always = ALWAYS_SHOWN
+        .iter()
+        .filter_map(|name| configs.iter().find(|entry| entry.name == *name))
+        .map(line);
+    let survival = surviving(configs)
+        .map(|survives| format!("an acknowledged record (acks=all) survives {survives}"));
+    let others = configs.iter().filter(|entry| {
+        entry.source != ConfigSource::Default && !ALWAYS_SHOWN.contains(&entry.name.as_str())
+    });
+    always.chain(survival).chain(others.map(line)).collect()
+}
+
+/// What a record of this topic survives that acks=all has acknowledged.
+fn surviving(configs: &[ConfigEntry]) -> Option<&'static str> {
+    let mut configs = configs.iter();
+    let entry = configs.find(|entry| entry.name == ACKS_DURABILITY)?;
+    survives(entry.value.as_deref()?)
+}
+
 /// Says where writes are refused although there is a leader.
 fn warn_of_refusals(configs: &[ConfigEntry], partitions: &[Partition]) {
     let min_isr: usize = configs
@@ -583,6 +609,57 @@ mod tests {
                 Some(words) => assert!(notes.len() == 1 && notes[0].contains(words), "{notes:?}"),
                 None => assert!(notes.is_empty(), "{notes:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn what_decides_over_loss_is_always_shown() {
+        let entry = |name: &str, value: &str, source| ConfigEntry {
+            name: name.to_owned(),
+            value: Some(value.to_owned()),
+            source,
+            default: None,
+            read_only: false,
+            doc: String::new(),
+        };
+        let rows = [
+            (
+                "flushed",
+                ConfigSource::Default,
+                "(default)",
+                "the power failing everywhere at once, and",
+            ),
+            (
+                "page.cache",
+                ConfigSource::Topic,
+                "(topic)",
+                "not the power failing everywhere at once",
+            ),
+        ];
+        for (value, source, from, words) in rows {
+            let lines = settings(&[
+                entry("acks.durability", value, source),
+                entry("min.insync.replicas", "2", ConfigSource::ControllerFile),
+                entry("retention.ms", "604800000", ConfigSource::Default),
+                entry("segment.bytes", "1048576", ConfigSource::Topic),
+                entry(
+                    "unclean.leader.election.enable",
+                    "false",
+                    ConfigSource::Default,
+                ),
+            ]);
+            assert_eq!(lines.len(), 5, "{lines:?}");
+            assert_eq!(lines[0], format!("acks.durability = {value}  {from}"));
+            assert_eq!(lines[1], "min.insync.replicas = 2  (controllers' file)");
+            assert_eq!(
+                lines[2],
+                "unclean.leader.election.enable = false  (default)"
+            );
+            assert!(
+                lines[3].contains("acks=all") && lines[3].contains(words),
+                "{lines:?}"
+            );
+            assert_eq!(lines[4], "segment.bytes = 1048576  (topic)");
         }
     }
 

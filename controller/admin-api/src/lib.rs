@@ -4,6 +4,7 @@
 mod broker;
 mod cluster;
 mod config;
+pub mod durability;
 mod election;
 mod event;
 mod page;
@@ -15,7 +16,7 @@ mod salvage;
 mod topic;
 
 pub use broker::{Broker, BrokerState, ListenerAddress};
-pub use cluster::{Health, HealthReason};
+pub use cluster::{Health, HealthNote, HealthReason};
 pub use config::{ConfigEntry, ConfigPatch, ConfigSource};
 pub use election::{
     ElectionOutcome, ElectionReport, ElectionRequest, ElectionType, Loss, TopicPartition,

@@ -1,12 +1,14 @@
 //! `GET /cluster/health`: whether all is well, and if not, why and what to do.
-//! Law: counts are complete, samples are short. A controller that is not active and cannot reach the active one says so
+//! Law: counts are complete, samples are short. What is chosen is a note and makes nothing unhealthy. A controller that is not active and cannot reach the active one says so
 //! itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::State;
-use kuorum_admin_api::{Health, HealthReason};
+use kuorum_admin_api::durability::{ACKS_DURABILITY, PAGE_CACHE, survives};
+use kuorum_admin_api::{Health, HealthNote, HealthReason};
+use kuorum_metadata::config_def::Durability;
 use kuorum_metadata::control::election::effective_min_isr;
 use kuorum_metadata::{MetadataImage, PartitionImage};
 use kuorum_protocol::{BrokerId, DirectoryId};
@@ -32,10 +34,12 @@ pub(super) async fn get(State(admin): State<Admin>) -> Json<Health> {
         voters.len(),
         silent.collect(),
     ));
-    reasons.extend(of_image(&admin.quorum.image()));
+    let image = admin.quorum.image();
+    reasons.extend(of_image(&image));
     Json(Health {
         healthy: reasons.is_empty(),
         reasons,
+        notes: notes(&image),
     })
 }
 
@@ -144,6 +148,33 @@ fn of_image(image: &MetadataImage) -> Vec<HealthReason> {
     reasons
 }
 
+/// What somebody has chosen and others should know.
+fn notes(image: &MetadataImage) -> Vec<HealthNote> {
+    let relaxed: Vec<_> = image
+        .topics()
+        .filter(|topic| image.durability(&topic.name) == Durability::PageCache)
+        .collect();
+    if relaxed.is_empty() {
+        return Vec::new();
+    }
+    let partitions: usize = relaxed.iter().map(|topic| topic.partitions.len()).sum();
+    let survives = survives(PAGE_CACHE).expect("it is one of the values");
+    vec![HealthNote {
+        code: "PAGE_CACHE_DURABILITY".to_owned(),
+        count: relaxed.len(),
+        sample: relaxed
+            .iter()
+            .take(SAMPLE)
+            .map(|topic| format!("{} ({} partition(s))", topic.name, topic.partitions.len()))
+            .collect(),
+        meaning: format!(
+            "{} topic(s) with {partitions} partition(s) in all have {ACKS_DURABILITY}={PAGE_CACHE}: an acknowledged record \
+             survives {survives}",
+            relaxed.len()
+        ),
+    }]
+}
+
 fn reason(
     code: &str,
     found: impl IntoIterator<Item = String>,
@@ -210,7 +241,6 @@ fn offline_partitions(image: &MetadataImage) -> Vec<HealthReason> {
         if partition.leader.is_some() {
             continue;
         }
-        let durability = image.effective_topic_value(&topic.name, "acks.durability");
         let by_number = |members: &[BrokerId]| {
             let mut members = members.to_vec();
             members.sort_unstable();
@@ -222,7 +252,7 @@ fn offline_partitions(image: &MetadataImage) -> Vec<HealthReason> {
             last_known: partition.last_known_elr.clone(),
             replicas: by_number(&partition.replicas),
             unclean: image.unclean_election_allowed(&topic.name),
-            page_cache: durability.as_deref() == Some("page.cache"),
+            page_cache: image.durability(&topic.name) == Durability::PageCache,
         };
         let place = (topic.name.clone(), index);
         situations.entry(situation).or_default().push(place);
@@ -551,6 +581,39 @@ mod tests {
                 );
             }
             assert_eq!(found[0].count, 1, "{words}");
+        }
+    }
+
+    #[test]
+    fn what_is_chosen_is_a_note_and_makes_nothing_unhealthy() {
+        let well = "alive=1,2,3 leader=1 isr=1,2,3";
+        for (words, noted) in [
+            ("", false),
+            ("durability=flushed", false),
+            ("durability=page.cache", true),
+        ] {
+            let image = image(&format!("{well} {words}"));
+            assert_eq!(of_image(&image), [], "{words}");
+            let notes = notes(&image);
+            if !noted {
+                assert_eq!(notes, [], "{words}");
+                continue;
+            }
+            let [note] = &notes[..] else {
+                panic!("{words}: {notes:?}")
+            };
+            assert_eq!(note.code, "PAGE_CACHE_DURABILITY");
+            assert_eq!(
+                (note.count, &note.sample[..]),
+                (1, &["t (1 partition(s))".to_owned()][..])
+            );
+            let survives = survives(PAGE_CACHE).expect("a value");
+            assert!(note.meaning.contains(survives), "{}", note.meaning);
+            assert!(
+                note.meaning.contains("1 partition(s) in all"),
+                "{}",
+                note.meaning
+            );
         }
     }
 

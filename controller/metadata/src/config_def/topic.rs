@@ -38,6 +38,16 @@ pub enum Durability {
     PageCache,
 }
 
+impl Durability {
+    /// What a checked value of `acks.durability` means.
+    pub(crate) fn from_value(value: &str) -> Self {
+        match value.trim() {
+            "page.cache" => Self::PageCache,
+            _ => Self::Flushed,
+        }
+    }
+}
+
 /// The effective configuration of one topic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopicConfig {
@@ -86,10 +96,7 @@ impl TopicConfig {
         let word = |name: &'static str| value(name).trim().to_owned();
         let policy = value("cleanup.policy");
         Self {
-            acks_durability: match word("acks.durability").as_str() {
-                "page.cache" => Durability::PageCache,
-                _ => Durability::Flushed,
-            },
+            acks_durability: Durability::from_value(&value("acks.durability")),
             cleanup_policy: CleanupPolicy {
                 delete: items(&policy).any(|item| item == "delete"),
                 compact: items(&policy).any(|item| item == "compact"),

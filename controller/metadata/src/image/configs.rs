@@ -9,7 +9,8 @@ use kuorum_protocol::BrokerId;
 
 use super::MetadataImage;
 use crate::config_def::{
-    ConfigKey, Scope, TopicConfig, broker_keys, cluster_key, file_key, topic_key, topic_keys,
+    ConfigKey, Durability, Scope, TopicConfig, broker_keys, cluster_key, file_key, topic_key,
+    topic_keys,
 };
 use crate::record::ConfigResource;
 
@@ -85,6 +86,13 @@ impl MetadataImage {
         let key = topic_key("min.insync.replicas").expect("the key is in the table");
         let overrides = self.configs.get(&ConfigResource::Topic(topic.to_owned()));
         self.topic_value(key, overrides).parse().unwrap_or(1)
+    }
+
+    /// The acks.durability in force for a topic.
+    pub fn durability(&self, topic: &str) -> Durability {
+        let key = topic_key("acks.durability").expect("the key is in the table");
+        let overrides = self.configs.get(&ConfigResource::Topic(topic.to_owned()));
+        Durability::from_value(&self.topic_value(key, overrides))
     }
 
     /// A value the whole cluster shares, by its own name; `None` if the table knows no such key or it is null.
