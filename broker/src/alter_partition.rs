@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kuorum_metadata::rpc::{AlterPartition, AlterPartitionRequest};
+use kuorum_protocol::BrokerEpoch;
 use kuorum_replication::{IsrProposal, IsrReply};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -81,18 +82,20 @@ pub async fn run(
                 () = proposals.nudge.notified() => continue,
             }
         }
+        let broker_epoch = membership.epoch();
         let replies = tokio::select! {
             () = stop.cancelled() => return,
-            replies = ask(&controllers, &membership, &batch) => replies,
+            replies = ask(&controllers, &membership, broker_epoch, &batch) => replies,
         };
         for (hosted, proposal, grows) in batch {
             let reply = replies
                 .get(&(hosted.topic_id, hosted.index))
                 .cloned()
                 .unwrap_or(IsrReply::Unanswered);
-            report(&hosted, &proposal, &reply);
-            if matches!(reply, IsrReply::Accepted { .. }) {
-                hosted.count_isr_change(grows);
+            report(&hosted, &proposal, &reply, broker_epoch, grows);
+            match reply {
+                IsrReply::Accepted { .. } => hosted.count_isr_change(grows),
+                _ => hosted.count_failed_isr_update(),
             }
             hosted.isr_decided(proposal.number, reply);
         }
@@ -102,9 +105,10 @@ pub async fn run(
 async fn ask(
     controllers: &ControllerClient,
     membership: &Membership,
+    broker_epoch: Option<BrokerEpoch>,
     batch: &[Waiting],
 ) -> HashMap<Key, IsrReply> {
-    let Some(broker_epoch) = membership.epoch() else {
+    let Some(broker_epoch) = broker_epoch else {
         return HashMap::new();
     };
     let partitions = batch
@@ -136,7 +140,24 @@ async fn ask(
     }
 }
 
-fn report(hosted: &Hosted, proposal: &IsrProposal, reply: &IsrReply) {
+/// Why a leader proposed another ISR, by which way it goes.
+fn cause(grows: Ordering) -> &'static str {
+    match grows {
+        Ordering::Greater => "a follower has caught up",
+        Ordering::Less => "a follower is behind for longer than replica.lag.time.max.ms",
+        Ordering::Equal => "the leader has put its log in order after an unclean election",
+    }
+}
+
+fn report(
+    hosted: &Hosted,
+    proposal: &IsrProposal,
+    reply: &IsrReply,
+    broker_epoch: Option<BrokerEpoch>,
+    grows: Ordering,
+) {
+    let broker_epoch = broker_epoch.map(|epoch| epoch.0);
+    let cause = cause(grows);
     match reply {
         IsrReply::Accepted {
             partition_epoch,
@@ -144,8 +165,8 @@ fn report(hosted: &Hosted, proposal: &IsrProposal, reply: &IsrReply) {
             ..
         } => {
             let isr: Vec<i32> = isr.iter().map(|broker| broker.0).collect();
-            info!(topic = %hosted.topic, partition = hosted.index, leader_epoch = proposal.leader_epoch.0,
-                  partition_epoch = partition_epoch.0, ?isr, "the ISR changed");
+            info!(topic = %hosted.topic, partition = hosted.index, leader_epoch = proposal.leader_epoch.0, broker_epoch,
+                  partition_epoch = partition_epoch.0, ?isr, cause, "the ISR changed");
         }
         other => {
             let asked: Vec<i32> = proposal
@@ -153,8 +174,8 @@ fn report(hosted: &Hosted, proposal: &IsrProposal, reply: &IsrReply) {
                 .iter()
                 .map(|(broker, _)| broker.0)
                 .collect();
-            debug!(topic = %hosted.topic, partition = hosted.index, leader_epoch = proposal.leader_epoch.0, ?asked,
-                   reply = ?other, "the ISR did not change");
+            debug!(topic = %hosted.topic, partition = hosted.index, leader_epoch = proposal.leader_epoch.0, broker_epoch,
+                   ?asked, cause, reply = ?other, "the ISR did not change");
         }
     }
 }

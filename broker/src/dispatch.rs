@@ -15,6 +15,7 @@ use kuorum_transport::{Instant, Outcome, Peer, Service};
 use crate::authorizer::{Resource, ResourceKind};
 use crate::context::{ANONYMOUS, Context, Rooms};
 use crate::handlers::{self, Row};
+use crate::metrics::ErrorCounts;
 
 /// What a handler says.
 pub enum Answer<R> {
@@ -64,16 +65,20 @@ impl<M: Message + Send + 'static> IntoAnswer for Answer<M> {
     }
 }
 
-/// Turns a handler's answer into bytes.
-pub fn encode<A: IntoAnswer>(api: ApiKey, version: i16, correlation_id: i32, answer: A) -> Outcome {
-    let reply = move |response: &A::Response| match frame::encode_response(
-        api,
-        version,
-        correlation_id,
-        response,
-    ) {
-        Ok(parts) => Outcome::Reply(parts.into()),
-        Err(error) => Outcome::Close(format!("cannot encode {api} version {version}: {error}")),
+/// Turns a handler's answer into bytes, and counts the errors in it.
+pub fn encode<A: IntoAnswer>(
+    api: ApiKey,
+    version: i16,
+    correlation_id: i32,
+    errors: ErrorCounts,
+    answer: A,
+) -> Outcome {
+    let reply = move |response: &A::Response| {
+        response.errors(&mut |code| errors.count(code));
+        match frame::encode_response(api, version, correlation_id, response) {
+            Ok(parts) => Outcome::Reply(parts.into()),
+            Err(error) => Outcome::Close(format!("cannot encode {api} version {version}: {error}")),
+        }
     };
     match answer.into_answer() {
         Answer::Now(response) => reply(&response),
@@ -204,7 +209,7 @@ impl Service for Dispatch {
             ));
         }
         // Boxed, so that a connection at rest does not hold room for the largest handler.
-        let outcome = Box::pin(handlers::call(&cx, request, version, correlation_id)).await;
+        let outcome = Box::pin(handlers::call(&cx, place, request, version, correlation_id)).await;
         match outcome {
             Outcome::Later(pending) => Outcome::Later(Box::pin(async move {
                 let outcome = pending.await;

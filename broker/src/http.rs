@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Rooms;
+use crate::metrics::partitions as partition_metrics;
 
 /// As Prometheus asks for it.
 const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,6 +38,7 @@ pub fn router(rooms: Weak<Rooms>) -> Router {
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .route("/metrics/partitions", get(metrics_of_partitions))
         .route("/internal/v1/partitions", get(partitions))
         .route("/internal/v1/epochs", get(epochs))
         .merge(crate::salvage::http::routes())
@@ -95,6 +97,18 @@ async fn metrics(State(rooms): Visit) -> Response {
         return going_down();
     };
     let text = rooms.metrics.scrape(&rooms);
+    ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text).into_response()
+}
+
+/// What would be too many series for every scrape: one set for each replica here, of one topic or of all.
+async fn metrics_of_partitions(
+    State(rooms): Visit,
+    Query(query): Query<PartitionsQuery>,
+) -> Response {
+    let Some(rooms) = rooms.upgrade() else {
+        return going_down();
+    };
+    let text = partition_metrics::scrape(&rooms, query.topic.as_deref());
     ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text).into_response()
 }
 

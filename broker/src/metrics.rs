@@ -1,11 +1,17 @@
 //! The numbers a broker keeps about itself, under the names that boards made for Kafka look for.
 //! Law: counting costs an atomic addition; what must be looked up is looked up when it is scraped. No histogram carries a
-//! partition or a topic.
+//! partition or a topic, and what has one set of series for each partition is on a page of its own ([`partitions`]).
 
-use std::sync::atomic::{AtomicI64, AtomicU64};
+pub mod partitions;
 
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use kuorum_metadata::PartitionImage;
 use kuorum_metadata::image::MetadataImage;
 use kuorum_protocol::BrokerId;
+use kuorum_protocol::error_code::ErrorCode;
+use kuorum_transport::process::Process;
 use kuorum_transport::{Instant, Outcome};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -23,6 +29,40 @@ use crate::handlers::TABLE;
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabel {
     request: &'static str,
+}
+
+/// The label of errors: which request, and what went wrong.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ErrorLabel {
+    request: &'static str,
+    error: &'static str,
+}
+
+/// One label whose name and value are known.
+type Label = [(&'static str, &'static str); 1];
+
+/// An error that no code says: the connection was closed instead of an answer.
+const CLOSED: &str = "CONNECTION_CLOSED";
+
+/// Counts the errors in the answers to one API.
+#[derive(Clone, Debug)]
+pub struct ErrorCounts {
+    errors: Family<ErrorLabel, Counter>,
+    request: &'static str,
+}
+
+impl ErrorCounts {
+    /// An answer had this error code. Errors are rare: each costs a look into a map.
+    pub fn count(&self, code: i16) {
+        self.count_named(ErrorCode::from(code).name());
+    }
+
+    fn count_named(&self, error: &'static str) {
+        let request = self.request;
+        self.errors
+            .get_or_create(&ErrorLabel { request, error })
+            .inc();
+    }
 }
 
 /// All of a broker's metrics.
@@ -45,6 +85,9 @@ pub struct Metrics {
     pub failed_fetch_requests: Counter,
     pub isr_shrinks: Counter,
     pub isr_expands: Counter,
+    pub failed_isr_updates: Counter,
+    pub reassignment_bytes_in: Counter,
+    pub flush_seconds: Histogram,
     pub events_dropped: Counter,
 }
 
@@ -53,7 +96,7 @@ pub struct Metrics {
 pub struct RequestMetrics {
     total: Counter,
     bytes: Counter,
-    closed: Counter,
+    errors: ErrorCounts,
     seconds: Histogram,
 }
 
@@ -76,9 +119,19 @@ struct Gauges {
     metadata_digest: Gauge,
     unfenced: Gauge,
     offline_directories: Gauge,
+    isr_shrinks: Gauge,
+    isr_expands: Gauge,
+    max_lag: Gauge,
+    followers_max_lag: Gauge,
+    log_bytes: Gauge,
+    producer_ids: Gauge,
+    purgatory: Family<Label, Gauge>,
     resident_bytes: Gauge<i64, AtomicI64>,
-    cpu_seconds: Gauge<f64, AtomicU64>,
+    virtual_bytes: Gauge<i64, AtomicI64>,
+    cpu_seconds: Counter<f64, AtomicU64>,
+    start_seconds: Gauge<f64, AtomicU64>,
     open_files: Gauge,
+    max_files: Gauge,
     threads: Gauge,
 }
 
@@ -93,7 +146,7 @@ impl RequestMetrics {
     pub fn ended(&self, began: Instant, outcome: &Outcome) {
         self.seconds.observe(began.elapsed().as_secs_f64());
         if matches!(outcome, Outcome::Close(_)) {
-            self.closed.inc();
+            self.errors.count_named(CLOSED);
         }
     }
 }
@@ -136,6 +189,10 @@ impl Metrics {
         let fetch_requests = topics("totalfetchrequests", "Fetch requests");
         let failed_fetch_requests =
             topics("failedfetchrequests", "Partitions that could not be read");
+        let reassignment_bytes_in = topics(
+            "reassignmentbytesin",
+            "Bytes fetched from leaders for replicas that a reassignment brings here",
+        );
         let isr_shrinks = counter(
             "kafka_server_replicamanager_isrshrinks",
             "In-sync sets made smaller",
@@ -143,6 +200,10 @@ impl Metrics {
         let isr_expands = counter(
             "kafka_server_replicamanager_isrexpands",
             "In-sync sets made larger",
+        );
+        let failed_isr_updates = counter(
+            "kafka_server_replicamanager_failedisrupdates",
+            "Changes of in-sync sets that were proposed and not decided so",
         );
         let events_dropped = counter(
             "kuorum_broker_events_dropped",
@@ -157,6 +218,12 @@ impl Metrics {
             "kafka_server_socketservermetrics_connection_count",
             "Open connections",
             connections.clone(),
+        );
+        let flush_seconds = Histogram::new(times());
+        registry.register(
+            "kafka_log_logflushstats_logflushtime_seconds",
+            "One flush of one log; how many there were is its count",
+            flush_seconds.clone(),
         );
         Self {
             registry,
@@ -175,6 +242,9 @@ impl Metrics {
             failed_fetch_requests,
             isr_shrinks,
             isr_expands,
+            failed_isr_updates,
+            reassignment_bytes_in,
+            flush_seconds,
             events_dropped,
         }
     }
@@ -184,9 +254,17 @@ impl Metrics {
         &self.requests[place]
     }
 
-    /// Everything, as Prometheus reads it.
+    /// Who counts the errors in the answers of the API at that place of the table.
+    pub fn errors(&self, place: usize) -> ErrorCounts {
+        self.requests[place].errors.clone()
+    }
+
+    /// Everything but what each partition has, as Prometheus reads it.
     pub fn scrape(&self, rooms: &Rooms) -> String {
         self.gauges.look(rooms);
+        let copy = |from: &Counter, to: &Gauge| to.set(from.get().cast_signed());
+        copy(&self.isr_shrinks, &self.gauges.isr_shrinks);
+        copy(&self.isr_expands, &self.gauges.isr_expands);
         let mut text = String::with_capacity(32 * 1024);
         // Writing to a string does not fail.
         let _ = encode(&mut text, &self.registry);
@@ -194,12 +272,16 @@ impl Metrics {
     }
 }
 
+/// The buckets of times, in seconds: 100 µs to 53 s.
+fn times() -> impl Iterator<Item = f64> {
+    exponential_buckets(0.0001, 3.0, 13)
+}
+
 fn request_metrics(registry: &mut Registry) -> Vec<RequestMetrics> {
     let total = Family::<RequestLabel, Counter>::default();
     let bytes = Family::<RequestLabel, Counter>::default();
-    let closed = Family::<RequestLabel, Counter>::default();
-    // 100 µs to 52 s.
-    let buckets = || Histogram::new(exponential_buckets(0.0001, 3.0, 13));
+    let errors = Family::<ErrorLabel, Counter>::default();
+    let buckets = || Histogram::new(times());
     let seconds = Family::<RequestLabel, Histogram>::new_with_constructor(buckets);
     const NAME: &str = "kafka_network_requestmetrics";
     registry.register(format!("{NAME}_requests"), "Requests", total.clone());
@@ -210,8 +292,8 @@ fn request_metrics(registry: &mut Registry) -> Vec<RequestMetrics> {
     );
     registry.register(
         format!("{NAME}_errors"),
-        "Requests that were answered by closing the connection",
-        closed.clone(),
+        "Error codes in answers, each partition's counted, and connections closed instead of an answer",
+        errors.clone(),
     );
     registry.register(
         format!("{NAME}_totaltime_seconds"),
@@ -227,7 +309,10 @@ fn request_metrics(registry: &mut Registry) -> Vec<RequestMetrics> {
             RequestMetrics {
                 total: total.get_or_create(&label).clone(),
                 bytes: bytes.get_or_create(&label).clone(),
-                closed: closed.get_or_create(&label).clone(),
+                errors: ErrorCounts {
+                    errors: errors.clone(),
+                    request: label.request,
+                },
                 seconds: seconds.get_or_create(&label).clone(),
             }
         })
@@ -237,7 +322,7 @@ fn request_metrics(registry: &mut Registry) -> Vec<RequestMetrics> {
 impl Gauges {
     fn register(&self, registry: &mut Registry) {
         const REPLICAS: &str = "kafka_server_replicamanager";
-        let rows: [(String, &str, &Gauge); 15] = [
+        let rows: [(String, &str, &Gauge); 22] = [
             (
                 format!("{REPLICAS}_partitioncount"),
                 "Replicas on this broker",
@@ -304,6 +389,41 @@ impl Gauges {
                 &self.offline_directories,
             ),
             (
+                format!("{REPLICAS}_isrshrinkspersec"),
+                "In-sync sets made smaller since the start, as some boards call it",
+                &self.isr_shrinks,
+            ),
+            (
+                format!("{REPLICAS}_isrexpandspersec"),
+                "In-sync sets made larger since the start, as some boards call it",
+                &self.isr_expands,
+            ),
+            (
+                "kafka_server_replicafetchermanager_maxlag".to_owned(),
+                "Records that the replica furthest behind here lacks of what its leader last called committed",
+                &self.max_lag,
+            ),
+            (
+                "kuorum_broker_followers_maxlag".to_owned(),
+                "Records that the follower furthest behind lacks of a log led here",
+                &self.followers_max_lag,
+            ),
+            (
+                "kuorum_broker_log_size_bytes".to_owned(),
+                "Bytes of all logs here",
+                &self.log_bytes,
+            ),
+            (
+                format!("{REPLICAS}_produceridcount"),
+                "Idempotent producers that the logs here know, each log's counted",
+                &self.producer_ids,
+            ),
+            (
+                "process_max_fds".to_owned(),
+                "How many file descriptors may be open",
+                &self.max_files,
+            ),
+            (
                 "process_open_fds".to_owned(),
                 "Open file descriptors",
                 &self.open_files,
@@ -325,6 +445,21 @@ impl Gauges {
             self.resident_bytes.clone(),
         );
         registry.register(
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            "Requests that wait: produces for the high watermark, fetches for records",
+            self.purgatory.clone(),
+        );
+        registry.register(
+            "process_virtual_memory_bytes",
+            "Addresses in use",
+            self.virtual_bytes.clone(),
+        );
+        registry.register(
+            "process_start_time_seconds",
+            "When the process began, since 1970",
+            self.start_seconds.clone(),
+        );
+        registry.register(
             "process_cpu_seconds",
             "Processor time used",
             self.cpu_seconds.clone(),
@@ -334,6 +469,7 @@ impl Gauges {
     fn look(&self, rooms: &Rooms) {
         let image = rooms.metadata.image();
         self.look_at_partitions(&image, rooms.membership.id);
+        self.look_at_logs(rooms);
         let (sessions, evictions) = rooms.sessions.counts();
         self.fetch_sessions.set(sessions as i64);
         self.fetch_session_evictions.set(evictions as i64);
@@ -370,13 +506,12 @@ impl Gauges {
                     continue;
                 }
                 led += 1;
-                let (isr, replicas) = (partition.isr.len(), partition.replication_factor());
                 let min_isr =
                     *min_isr.get_or_insert_with(|| image.min_insync_replicas(&topic.name));
-                let min_isr = min_isr.min(replicas);
-                under_replicated += i64::from(isr < replicas);
-                under_min += i64::from(isr < min_isr);
-                at_min += i64::from(isr == min_isr);
+                let standing = Standing::of(partition, min_isr);
+                under_replicated += i64::from(standing.under_replicated);
+                under_min += i64::from(standing.under_min_isr);
+                at_min += i64::from(standing.at_min_isr);
             }
         }
         self.partitions.set(here);
@@ -388,67 +523,62 @@ impl Gauges {
         self.preferred_imbalance.set(imbalanced);
     }
 
+    fn look_at_logs(&self, rooms: &Rooms) {
+        let [mut bytes, mut lag, mut followers_lag] = [0_u64; 3];
+        let [mut parked, mut producers] = [0_usize; 2];
+        let mut waiters = HashSet::new();
+        for hosted in rooms.replicas.all() {
+            let figures = hosted.figures();
+            bytes += figures.size_bytes;
+            lag = lag.max(figures.lag);
+            followers_lag = followers_lag.max(figures.followers_lag);
+            parked += figures.parked;
+            producers += figures.producers;
+            hosted.note_waiters(&mut waiters);
+        }
+        self.log_bytes.set(bytes.cast_signed());
+        self.max_lag.set(lag.cast_signed());
+        self.followers_max_lag.set(followers_lag.cast_signed());
+        self.producer_ids.set(producers as i64);
+        for (operation, waiting) in [("Produce", parked), ("Fetch", waiters.len())] {
+            self.purgatory
+                .get_or_create(&[("delayedOperation", operation)])
+                .set(waiting as i64);
+        }
+    }
+
     fn look_at_process(&self) {
         let process = Process::look();
         self.resident_bytes.set(process.resident_bytes);
-        self.cpu_seconds.set(process.cpu_seconds);
+        self.virtual_bytes.set(process.virtual_bytes);
+        // The kernel counts it; a counter of this library holds the bits.
+        let cpu_seconds = process.cpu_seconds.to_bits();
+        self.cpu_seconds
+            .inner()
+            .store(cpu_seconds, Ordering::Relaxed);
+        self.start_seconds.set(process.start_seconds);
+        self.max_files.set(process.max_files);
         self.open_files.set(process.open_files);
         self.threads.set(process.threads);
     }
 }
 
-/// What the kernel says of this process; zeros where it says nothing.
-#[derive(Debug, Default)]
-struct Process {
-    resident_bytes: i64,
-    cpu_seconds: f64,
-    open_files: i64,
-    threads: i64,
+/// How a partition stands, by its in-sync set.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    under_replicated: bool,
+    under_min_isr: bool,
+    at_min_isr: bool,
 }
 
-/// The kernel counts time for programs in hundredths of a second on every Linux, whatever it does inside.
-const TICKS_PER_SECOND: f64 = 100.0;
-
-fn resident_bytes() -> i64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kilobytes = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|rest| rest.split_whitespace().next())
-        .and_then(|number| number.parse::<i64>().ok());
-    kilobytes.unwrap_or(0) * 1024
-}
-
-impl Process {
-    fn look() -> Self {
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // The second field is the program's name in brackets and may hold anything.
-        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let fields: Vec<&str> = after_name.split_whitespace().collect();
-        let number = |place: usize| {
-            fields
-                .get(place)
-                .and_then(|field| field.parse::<i64>().ok())
-                .unwrap_or(0)
-        };
+impl Standing {
+    fn of(partition: &PartitionImage, min_isr: usize) -> Self {
+        let (isr, replicas) = (partition.isr.len(), partition.replication_factor());
+        let min_isr = min_isr.min(replicas);
         Self {
-            cpu_seconds: (number(11) + number(12)) as f64 / TICKS_PER_SECOND,
-            threads: number(17),
-            resident_bytes: resident_bytes(),
-            open_files: std::fs::read_dir("/proc/self/fd").map_or(0, |dir| dir.count() as i64),
+            under_replicated: isr < replicas,
+            under_min_isr: isr < min_isr,
+            at_min_isr: isr == min_isr,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernel_knows_this_process() {
-        let process = Process::look();
-        assert!(process.resident_bytes > 1024 * 1024);
-        assert!(process.open_files > 2);
-        assert!(process.threads >= 1);
     }
 }

@@ -31,7 +31,7 @@ pub use produce::Appended;
 pub use read::{FoundOffset, Isolation, OffsetQuery, ReadOutcome, ReadSpec, Reader};
 use salvager::Why;
 pub use salvager::{SalvagePolicy, Salvager, Stopwatch};
-pub use status::{FollowerStatus, Status};
+pub use status::{Figures, FollowerStatus, Status};
 
 /// Which replica this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,8 @@ pub struct Partition<D: Dir, T = ProduceToken> {
     /// Follower generations and proposal numbers never repeat in the life of a process.
     generation: u64,
     next_proposal: u64,
+    /// The high watermark that the leader last told this follower; `None` before the first time in this role.
+    leaders_high_watermark: Option<Offset>,
     /// Since when something is unflushed, for `flush.ms`.
     dirty_since: Option<Monotonic>,
     /// Where what an unclean election makes this replica cut off is set aside; `None` to set nothing aside.
@@ -109,6 +111,7 @@ impl<D: Dir, T> Partition<D, T> {
             waiters: Waiters::default(),
             generation: 0,
             next_proposal: 1,
+            leaders_high_watermark: None,
             dirty_since: None,
             salvager: None,
             salvage_policy: SalvagePolicy::default(),
@@ -355,6 +358,7 @@ impl<D: Dir, T> Partition<D, T> {
         }
         self.known = assignment.clone();
         self.assigned = true;
+        self.leaders_high_watermark = None;
         fx.role_changed = true;
         if !mutation::off(Mutation::AckOutlivesEpoch) {
             let hint = self.leader_hint();

@@ -87,6 +87,7 @@ impl ReplicaManager {
         let (failures, failed) = mpsc::unbounded_channel();
         let hands = Arc::new(Hands {
             clock: tools.clock.clone(),
+            membership: Arc::clone(&tools.membership),
             metrics: Arc::clone(&tools.metrics),
             proposals: Arc::clone(&tools.proposals),
             throttle: Throttle::default(),
@@ -215,6 +216,7 @@ impl ReplicaManager {
             checkpointed: AtomicI64::new(-1),
             served_throttled: AtomicBool::new(false),
             fetched_throttled: AtomicBool::new(false),
+            arriving: AtomicBool::new(false),
             hands: Arc::clone(&self.hands),
         });
         let target = Arc::new(FlushTarget(Arc::downgrade(&hosted)));

@@ -31,6 +31,7 @@ use kuorum_transport::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::office_metrics::{Elections, OfficeMetrics};
 use crate::quorum::{Outcome, ProposeError, Quorum, Term};
 
 /// Decisions of at most this many records share an entry: about 64 KiB of JSON.
@@ -74,6 +75,7 @@ struct Inner {
     file: BTreeMap<String, String>,
     desk: Mutex<Option<Desk>>,
     office: watch::Sender<Option<ControllerEpoch>>,
+    metrics: OfficeMetrics,
     /// Set when this process is going down: it takes no office any more.
     retired: Mutex<bool>,
 }
@@ -104,6 +106,9 @@ struct Group {
     offset: i64,
     /// When the first of them was taken.
     decided_at: Timestamp,
+    /// The same moment by the clock that does not jump.
+    decided: Monotonic,
+    elections: Elections,
     records: Vec<MetadataRecord>,
     /// A registration is the last decision of its entry: its offset is the broker's epoch.
     closed: bool,
@@ -142,6 +147,7 @@ impl Active {
                 file,
                 desk: Mutex::new(None),
                 office: watch::channel(None).0,
+                metrics: OfficeMetrics::default(),
                 retired: Mutex::new(false),
             }),
         }
@@ -363,6 +369,8 @@ impl Active {
         } else if desk.flying.is_empty() && desk.queued.is_empty() {
             desk.ahead = MetadataImage::clone(&self.inner.quorum.image());
         }
+        let took = self.inner.clock.now().monotonic.since(group.decided);
+        self.inner.metrics.applied(group.elections, took);
         tell(&self.inner.quorum.image(), desk.epoch, &group.records);
         for waiter in group.waiters {
             // Whoever waited may have given up.
@@ -773,6 +781,13 @@ impl Active {
     }
 }
 
+impl Active {
+    /// What this controller has counted while it was active.
+    pub fn metrics(&self) -> &OfficeMetrics {
+        &self.inner.metrics
+    }
+}
+
 impl Desk {
     /// Takes note of a decision's records; the receiver learns the offset once they are applied.
     fn record(&mut self, records: Vec<MetadataRecord>) -> oneshot::Receiver<i64> {
@@ -783,9 +798,12 @@ impl Desk {
             !group.closed && group.records.len() + records.len() <= GROUP_RECORDS
         });
         if !fits {
+            let now = self.clock.now();
             self.queued.push_back(Group {
                 offset: self.next_offset,
-                decided_at: self.clock.now().wall,
+                decided_at: now.wall,
+                decided: now.monotonic,
+                elections: Elections::default(),
                 records: Vec::new(),
                 closed: false,
                 waiters: Vec::new(),
@@ -798,6 +816,7 @@ impl Desk {
             .expect("one was pushed if there was none");
         let mut delta = MetadataDelta::default();
         for record in &records {
+            group.elections.count(&self.ahead, record);
             self.ahead.apply(group.offset, record, &mut delta);
         }
         group.records.extend(records);
@@ -875,12 +894,16 @@ fn tell(image: &MetadataImage, controller_epoch: ControllerEpoch, records: &[Met
                 };
                 let isr: Vec<i32> = now.isr.iter().map(|broker| broker.0).collect();
                 let elr: Vec<i32> = now.elr.iter().map(|broker| broker.0).collect();
+                // Of the process that leads: which of its lives this is.
+                let leader = now.leader.and_then(|leader| image.broker(leader));
+                let broker_epoch = leader.map(|broker| broker.epoch.0);
                 tracing::info!(
                     %controller_epoch,
                     topic,
                     partition = change.partition,
                     leader = now.leader.map(|leader| leader.0),
                     leader_epoch = now.leader_epoch.0,
+                    broker_epoch,
                     partition_epoch = change.partition_epoch.0,
                     ?isr,
                     ?elr,

@@ -10,6 +10,7 @@ pub mod quorum;
 pub mod active;
 pub mod events;
 pub mod feed;
+pub mod office_metrics;
 pub mod replay;
 pub mod ticker;
 

@@ -36,6 +36,9 @@ pub trait Message: Sized + Clone + Default + std::fmt::Debug + PartialEq {
 
     /// About how many bytes the body takes, to reserve them at once.
     fn size_hint(&self) -> usize;
+
+    /// Tells every error code in it that is not 0, for who counts them.
+    fn errors(&self, tell: &mut dyn FnMut(i16));
 }
 
 /// A request: it knows what answers it.
@@ -64,6 +67,12 @@ pub trait Field: Sized {
     fn is_null(&self) -> bool {
         false
     }
+
+    /// Tells the error codes somewhere in it.
+    fn errors(&self, _tell: &mut dyn FnMut(i16)) {}
+
+    /// Tells it, if it is an error code itself: a field of that name.
+    fn error(&self, _tell: &mut dyn FnMut(i16)) {}
 }
 
 macro_rules! plain_fields {
@@ -86,10 +95,28 @@ macro_rules! plain_fields {
 plain_fields! {
     bool: put_bool get_bool,
     i8: put_i8 get_i8,
-    i16: put_i16 get_i16,
     i32: put_i32 get_i32,
     i64: put_i64 get_i64,
     Uuid: put_uuid get_uuid,
+}
+
+impl Field for i16 {
+    const MIN_SIZE: usize = size_of::<Self>();
+
+    fn put(&self, _: i16, out: &mut Encoder) -> Result<(), WireError> {
+        out.put_i16(*self);
+        Ok(())
+    }
+
+    fn get(_: i16, input: &mut Decoder) -> Result<Self, WireError> {
+        input.get_i16()
+    }
+
+    fn error(&self, tell: &mut dyn FnMut(i16)) {
+        if *self != 0 {
+            tell(*self);
+        }
+    }
 }
 
 impl Field for String {
@@ -156,6 +183,12 @@ impl<T: Field> Field for Vec<T> {
     fn size_hint(&self) -> usize {
         self.iter().map(T::size_hint).sum::<usize>() + 5
     }
+
+    fn errors(&self, tell: &mut dyn FnMut(i16)) {
+        for element in self {
+            element.errors(tell);
+        }
+    }
 }
 
 impl<T: Field> Field for Option<Vec<T>> {
@@ -183,6 +216,10 @@ impl<T: Field> Field for Option<Vec<T>> {
 
     fn is_null(&self) -> bool {
         self.is_none()
+    }
+
+    fn errors(&self, tell: &mut dyn FnMut(i16)) {
+        self.iter().for_each(|elements| elements.errors(tell));
     }
 }
 
@@ -217,6 +254,10 @@ impl<T: Struct> Field for Option<T> {
 
     fn is_null(&self) -> bool {
         self.is_none()
+    }
+
+    fn errors(&self, tell: &mut dyn FnMut(i16)) {
+        self.iter().for_each(|value| value.errors(tell));
     }
 }
 
@@ -331,6 +372,13 @@ macro_rules! message {
             fn size_hint(&self) -> usize {
                 1 $(+ $crate::message::Field::size_hint(&self.$field))+
             }
+
+            fn errors(&self, tell: &mut dyn FnMut(i16)) {
+                $(match stringify!($field) {
+                    "error_code" => $crate::message::Field::error(&self.$field, tell),
+                    _ => $crate::message::Field::errors(&self.$field, tell),
+                })+
+            }
         }
 
         impl $crate::message::Struct for $name {}
@@ -385,6 +433,10 @@ macro_rules! message {
 
             fn size_hint(&self) -> usize {
                 $crate::message::Field::size_hint(self)
+            }
+
+            fn errors(&self, tell: &mut dyn FnMut(i16)) {
+                $crate::message::Field::errors(self, tell);
             }
         }
     };

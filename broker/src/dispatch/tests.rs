@@ -222,13 +222,62 @@ async fn produces_overlap_and_are_answered_in_order() {
         offsets.push(response.responses[0].partition_responses[0].base_offset);
     }
     assert_eq!(offsets, [0, 1, 3, 4]);
+    // Of another topic, which is not there.
+    let mut elsewhere = produce(1);
+    elsewhere.topic_data[0].name = "nowhere".to_owned();
+    stream
+        .write_all(&encoded(9, &elsewhere))
+        .await
+        .expect("sent");
+    answer(&mut stream).await.expect("answered");
     let scraped = door.desk.rooms.metrics.scrape(&door.desk.rooms);
     for line in [
-        "kafka_network_requestmetrics_requests_total{request=\"Produce\"} 5",
+        "kafka_network_requestmetrics_requests_total{request=\"Produce\"} 6",
+        "kafka_network_requestmetrics_errors_total{request=\"Produce\",error=\"UNKNOWN_TOPIC_OR_PARTITION\"} 1",
         "kafka_server_brokertopicmetrics_messagesin_total 5",
         "kafka_server_replicamanager_leadercount 1",
+        "kafka_server_replicamanager_isrshrinks_total 0",
+        "kafka_server_replicamanager_isrshrinkspersec 0",
+        "kafka_server_replicamanager_failedisrupdates_total 0",
+        "kafka_server_replicamanager_produceridcount 0",
+        "kafka_server_replicafetchermanager_maxlag 0",
+        "kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation=\"Produce\"} 0",
+        "kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation=\"Fetch\"} 0",
+        "kafka_server_brokertopicmetrics_reassignmentbytesin_total 0",
         "kafka_server_socketservermetrics_connection_count 1",
     ] {
         assert!(scraped.contains(line), "{line} in\n{scraped}");
     }
+    for name in [
+        "process_cpu_seconds_total",
+        "process_start_time_seconds",
+        "kuorum_broker_log_size_bytes",
+        "kafka_log_logflushstats_logflushtime_seconds_count",
+    ] {
+        let value = scraped
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        assert!(value > Some(0.0), "{name} is {value:?} in\n{scraped}");
+    }
+    let by_partition = crate::metrics::partitions::scrape(&door.desk.rooms, Some("orders"));
+    let of = "{topic=\"orders\",partition=\"0\"}";
+    for line in [
+        format!("kafka_topic_partition_current_offset{of} 5"),
+        format!("kafka_topic_partition_oldest_offset{of} 0"),
+        format!("kafka_topic_partition_leader{of} 1"),
+        format!("kafka_topic_partition_leader_is_preferred{of} 1"),
+        format!("kafka_topic_partition_in_sync_replica{of} 1"),
+        format!("kafka_topic_partition_replicas{of} 1"),
+        format!("kafka_topic_partition_under_replicated_partition{of} 0"),
+        format!("kafka_cluster_partition_atminisr{of} 1"),
+        format!("kafka_cluster_partition_underminisr{of} 0"),
+    ] {
+        assert!(by_partition.contains(&line), "{line} in\n{by_partition}");
+    }
+    assert!(by_partition.contains(&format!("kafka_log_log_size{of} ")));
+    let none = crate::metrics::partitions::scrape(&door.desk.rooms, Some("nowhere"));
+    assert!(
+        !none.contains("nowhere") && !none.contains("orders"),
+        "{none}"
+    );
 }

@@ -29,9 +29,10 @@ macro_rules! api_table {
             $(Row { api: ApiKey::$api, needs: $needs },)+
         ];
 
-        /// Calls the handler of `request` and encodes its answer.
+        /// Calls the handler of `request`, which is at that place of the table, and encodes its answer.
         pub async fn call(
             cx: &Context,
+            place: usize,
             request: Request,
             version: i16,
             correlation_id: i32,
@@ -39,7 +40,8 @@ macro_rules! api_table {
             match request {
                 $(Request::$api(request) => {
                     let answer = $handler(cx, request, version).await;
-                    encode(ApiKey::$api, version, correlation_id, answer)
+                    let errors = cx.metrics.errors(place);
+                    encode(ApiKey::$api, version, correlation_id, errors, answer)
                 })+
                 // Read by the protocol crate, not served here; with every API in the table there is none.
                 #[allow(unreachable_patterns)]

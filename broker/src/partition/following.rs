@@ -105,6 +105,7 @@ impl<D: Dir, T> Partition<D, T> {
         };
         follower.on_fetched();
         self.agreed_in = Some(follower.leader_epoch());
+        self.leaders_high_watermark = Some(fetched.high_watermark);
         let high_watermark = fetched.high_watermark.min(self.log.end_offset());
         if high_watermark > self.high_watermark {
             self.high_watermark = high_watermark;

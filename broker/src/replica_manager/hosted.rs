@@ -2,6 +2,7 @@
 //! Law: a partition decides under its own lock; what follows (flush, propose, complete, wake) is done after the lock has
 //! ended.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -18,9 +19,10 @@ use tracing::{error, info, warn};
 
 use super::Key;
 use crate::alter_partition::IsrProposals;
+use crate::cluster::Membership;
 use crate::event_reporter::EventReports;
 use crate::metrics::Metrics;
-use crate::partition::{Effects, Partition, Truncation};
+use crate::partition::{Effects, Figures, Partition, Truncation};
 use crate::salvage::Salvage;
 use crate::throttle::{RateLimit, Throttle};
 
@@ -48,6 +50,8 @@ pub struct Hosted {
     pub(super) served_throttled: AtomicBool,
     /// Whether this replica is not in sync, and fetching it is throttled.
     pub(super) fetched_throttled: AtomicBool,
+    /// Whether a reassignment is bringing this replica here.
+    pub(super) arriving: AtomicBool,
     pub(super) hands: Arc<Hands>,
 }
 
@@ -55,6 +59,7 @@ pub struct Hosted {
 #[derive(Debug)]
 pub(super) struct Hands {
     pub(super) clock: Clock,
+    pub(super) membership: Arc<Membership>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) proposals: Arc<IsrProposals>,
     pub(super) throttle: Throttle,
@@ -109,6 +114,8 @@ impl Hosted {
         let fetched = !partition.isr.contains(&me) && is_named(reassignment::FOLLOWER_REPLICAS);
         self.served_throttled.store(served, Ordering::Relaxed);
         self.fetched_throttled.store(fetched, Ordering::Relaxed);
+        let arriving = partition.adding_replicas.contains(&me);
+        self.arriving.store(arriving, Ordering::Relaxed);
     }
 
     /// Which partition it is.
@@ -122,6 +129,18 @@ impl Hosted {
         let mut parked = self.parked.lock();
         parked.retain(|known| known.strong_count() > 0);
         parked.push(Arc::downgrade(waiter));
+    }
+
+    /// The replica in numbers, for the metrics.
+    pub(crate) fn figures(&self) -> Figures {
+        self.state.lock().figures()
+    }
+
+    /// Adds who waits for a change here; one fetch waits at many partitions.
+    pub(crate) fn note_waiters(&self, waiters: &mut HashSet<*const Notify>) {
+        let parked = self.parked.lock();
+        let alive = parked.iter().filter(|waiter| waiter.strong_count() > 0);
+        waiters.extend(alive.map(Weak::as_ptr));
     }
 
     /// Runs `act` under the partition's lock, then carries out the effects it left: submits a flush, queues an ISR
@@ -155,9 +174,18 @@ impl Hosted {
         }
     }
 
+    /// A change of the ISR that this broker proposed was refused, or nobody answered.
+    pub(crate) fn count_failed_isr_update(&self) {
+        self.hands.metrics.failed_isr_updates.inc();
+    }
+
     /// A follower has fetched so many bytes of records.
     pub(crate) fn count_fetched(&self, bytes: usize) {
         self.hands.metrics.replication_bytes_in.inc_by(bytes as u64);
+        if self.arriving.load(Ordering::Relaxed) {
+            let arrived = &self.hands.metrics.reassignment_bytes_in;
+            arrived.inc_by(bytes as u64);
+        }
     }
 
     /// Whoever fetches for this follower is to be woken through `fetcher`.
@@ -172,8 +200,11 @@ impl Hosted {
         let Some(job) = begun else {
             return;
         };
+        let began = self.hands.clock.now().monotonic;
         let result = job.run();
         let now = self.hands.clock.now();
+        let took = now.monotonic.since(began).as_secs_f64();
+        self.hands.metrics.flush_seconds.observe(took);
         self.with(|partition, effects| partition.finish_flush(job, result, now, effects));
     }
 
@@ -228,7 +259,9 @@ impl Hosted {
             self.report_cut(&cut);
         }
         if let Some(cause) = misfit {
-            warn!(topic = %self.topic, partition = self.index, %cause,
+            let leader_epoch = self.state.lock().leader_hint().leader_epoch.0;
+            let broker_epoch = self.hands.membership.epoch().map(|epoch| epoch.0);
+            warn!(topic = %self.topic, partition = self.index, leader_epoch, broker_epoch, %cause,
                   "what a leader sent does not fit this log; comparing histories again");
         }
         if let Some(failure) = storage_failed
@@ -245,21 +278,38 @@ impl Hosted {
         let at = self.hands.clock.now().wall;
         let what = event_of(cut);
         self.hands.reports.push(self.topic_id, self.index, at, what);
+        let leader_epoch = cut.leader_epoch.0;
+        let broker_epoch = self.hands.membership.epoch().map(|epoch| epoch.0);
+        let cause = cause_of(cut);
         if cut.to > cut.from {
-            info!(topic = %self.topic, partition = self.index, from = cut.from.0, to = cut.to.0,
-                  "a follower begins anew where its leader's log begins");
+            info!(topic = %self.topic, partition = self.index, leader_epoch, broker_epoch, from = cut.from.0, to = cut.to.0,
+                  cause, "a follower begins anew where its leader's log begins");
             return;
         }
         info!(
             topic = %self.topic,
             partition = self.index,
+            leader_epoch,
+            broker_epoch,
             from = cut.from.0,
             to = cut.to.0,
             records = cut.from.0 - cut.to.0,
             epoch = cut.epoch.map(|epoch| epoch.0),
             unclean = cut.unclean,
+            cause,
             "a follower cut off what its leader does not have"
         );
+    }
+}
+
+/// Why a follower cut its log, for the log.
+fn cause_of(cut: &Truncation) -> &'static str {
+    match (cut.to > cut.from, cut.unclean) {
+        (true, _) => "the log ends before the leader's begins",
+        (false, true) => {
+            "what is cut was written before an unclean election, whose leader did not have it"
+        }
+        (false, false) => "what is cut was never committed, and the leader does not have it",
     }
 }
 

@@ -40,7 +40,14 @@ impl ReplicaManager {
         let looked_at: HashSet<Key> = mine.iter().map(|(key, ..)| *key).collect();
         for (key, _, partition) in &mine {
             if let Some(hosted) = self.get(key.0, key.1) {
-                self.assign(&hosted, image, partition);
+                let cause = match delta {
+                    None => "the broker has come up",
+                    Some(delta) => delta
+                        .leader_causes
+                        .get(key)
+                        .map_or("a snapshot of the metadata", String::as_str),
+                };
+                self.assign(&hosted, image, partition, cause);
             }
         }
         if brokers_changed {
@@ -49,7 +56,7 @@ impl ReplicaManager {
                 if !looked_at.contains(&hosted.key())
                     && let Some(partition) = image.partition(hosted.topic_id, hosted.index)
                 {
-                    self.assign(&hosted, image, partition);
+                    self.assign(&hosted, image, partition, "brokers changed");
                 }
             }
         }
@@ -177,8 +184,14 @@ impl ReplicaManager {
         }
     }
 
-    /// Tells a replica what the image says of it.
-    fn assign(&self, hosted: &Arc<Hosted>, image: &MetadataImage, partition: &PartitionImage) {
+    /// Tells a replica what the image says of it; `cause` is for the log.
+    fn assign(
+        &self,
+        hosted: &Arc<Hosted>,
+        image: &MetadataImage,
+        partition: &PartitionImage,
+        cause: &str,
+    ) {
         hosted.note_throttle(image, partition, self.me);
         let assignment = Assignment::of(image, partition);
         let now = self.tools.clock.now();
@@ -193,7 +206,9 @@ impl ReplicaManager {
                 partition = hosted.index,
                 leader = partition.leader.map(|leader| leader.0),
                 leader_epoch = partition.leader_epoch.0,
+                broker_epoch = self.tools.membership.epoch().map(|epoch| epoch.0),
                 leads = after.0,
+                cause,
                 "a partition's leader changed"
             );
         }

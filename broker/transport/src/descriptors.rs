@@ -30,6 +30,7 @@ pub fn for_connections() -> usize {
     usize::try_from(limit() / 2).unwrap_or(usize::MAX)
 }
 
-fn limit() -> u64 {
+/// How many files this process may have open.
+pub(crate) fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -8,6 +8,7 @@ pub mod descriptors;
 pub mod framed;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod process;
 mod quiet;
 pub mod server;
 pub mod tcp;

@@ -18,6 +18,8 @@ pub struct MetadataDelta {
     pub topics_removed: BTreeMap<TopicId, Arc<TopicImage>>,
     /// Partitions that were created or changed and still exist.
     pub partitions_changed: BTreeSet<(TopicId, PartitionIndex)>,
+    /// Why the leader, or its epoch, last changed of those of which it did. What was skipped over has no cause.
+    pub leader_causes: BTreeMap<(TopicId, PartitionIndex), String>,
     /// Brokers that registered, changed their state, or were forgotten.
     pub brokers_changed: BTreeSet<BrokerId>,
     /// Resources of which a configuration value was set or removed.
@@ -40,6 +42,7 @@ impl MetadataDelta {
     pub fn merge(&mut self, later: Self) {
         self.topics_created.extend(later.topics_created);
         self.partitions_changed.extend(later.partitions_changed);
+        self.leader_causes.extend(later.leader_causes);
         for (topic_id, topic) in later.topics_removed {
             self.forget_topic(topic_id, topic);
         }
@@ -54,6 +57,7 @@ impl MetadataDelta {
     pub(crate) fn forget_topic(&mut self, topic_id: TopicId, topic: Arc<TopicImage>) {
         self.topics_created.remove(&topic_id);
         self.partitions_changed.retain(|(id, _)| *id != topic_id);
+        self.leader_causes.retain(|(id, _), _| *id != topic_id);
         self.topics_removed.insert(topic_id, topic);
     }
 }

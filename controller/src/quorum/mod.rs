@@ -36,7 +36,7 @@ pub use network::{
     Carrier, CarryError, Cause, HEADER_FROM_DIRECTORY, HEADER_TO_DIRECTORY, Identity, Introduction,
     Network, PATH_APPEND, PATH_IDENTITY, PATH_SNAPSHOT, PATH_VOTE, controller_name, http_client,
 };
-pub use state_machine::{AppliedEntry, Next, Published, StateMachine};
+pub use state_machine::{AppliedEntry, Next, Published, SnapshotFacts, StateMachine};
 pub use types::{ControllerId, Outcome, TypeConfig, Voter};
 
 use types::{Metrics, Raft};
@@ -137,6 +137,10 @@ pub struct Term(pub u64);
 pub struct Status {
     pub id: ControllerId,
     pub term: u64,
+    /// Whom this member has voted for in the term, or taken for its leader.
+    pub vote: Option<ControllerId>,
+    /// What it is in the quorum: `leader`, `follower`, `candidate`, `learner` or `shutdown`.
+    pub role: &'static str,
     pub leader: Option<ControllerId>,
     /// The first index in the log here, and the one after the last.
     pub log: (u64, u64),
@@ -147,6 +151,16 @@ pub struct Status {
     pub voters: BTreeMap<ControllerId, Voter>,
     /// The index after the last entry each member is known to have; only on the leader.
     pub matched: BTreeMap<ControllerId, Option<i64>>,
+}
+
+fn role(state: ServerState) -> &'static str {
+    match state {
+        ServerState::Learner => "learner",
+        ServerState::Follower => "follower",
+        ServerState::Candidate => "candidate",
+        ServerState::Leader => "leader",
+        ServerState::Shutdown => "shutdown",
+    }
 }
 
 /// The quorum as one member of it. Clones are the same member.
@@ -408,6 +422,8 @@ impl Quorum {
         Status {
             id: metrics.id,
             term: metrics.current_term,
+            vote: metrics.vote.leader_id.voted_for(),
+            role: role(metrics.state),
             leader,
             log: self.inner.log.bounds(),
             applied_end: self.inner.published.applied_end(),

@@ -7,10 +7,12 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io::{self, Cursor};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 use kuorum_metadata::control::office::check_understood;
 use kuorum_metadata::{Applied, Event, History, MetadataImage, MetadataRecord, events, snapshot};
+use kuorum_protocol::Timestamp;
 use kuorum_storage::Dir;
 use openraft::storage::RaftStateMachine;
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
@@ -40,6 +42,20 @@ pub struct Published {
     recent: Mutex<Recent>,
     /// What happened, as the applied entries tell it.
     history: Mutex<History>,
+    /// When the last applied batch was decided, in milliseconds since 1970; 0 before the first since the start.
+    last_decided_at: AtomicI64,
+    /// The last snapshot, as far as metrics go.
+    snapshot: Mutex<Option<SnapshotFacts>>,
+}
+
+/// What is worth knowing of a snapshot without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotFacts {
+    pub bytes: u64,
+    /// The offset after the last entry in it.
+    pub end: i64,
+    /// When the last batch in it was decided; `None` for one that was made before this process began, or elsewhere.
+    pub as_of: Option<Timestamp>,
 }
 
 /// An applied entry: its offset and records.
@@ -73,7 +89,20 @@ impl Published {
                 ..Recent::default()
             }),
             history: Mutex::new(history),
+            last_decided_at: AtomicI64::new(0),
+            snapshot: Mutex::new(None),
         }
+    }
+
+    /// When the last applied batch was decided; `None` before the first since the start.
+    pub fn last_decided_at(&self) -> Option<Timestamp> {
+        let at = self.last_decided_at.load(Ordering::Relaxed);
+        (at > 0).then_some(Timestamp(at))
+    }
+
+    /// The last snapshot on the disk, if there is one.
+    pub fn snapshot(&self) -> Option<SnapshotFacts> {
+        *self.snapshot.lock()
     }
 
     /// Looks at the events of what has been applied. Nobody else sees them meanwhile.
@@ -147,6 +176,14 @@ impl Published {
         self.applied_end.send_replace(end);
     }
 
+    /// A snapshot has been written; of two the later one counts.
+    fn note_snapshot(&self, facts: SnapshotFacts) {
+        let mut known = self.snapshot.lock();
+        if known.is_none_or(|known| known.end <= facts.end) {
+            *known = Some(facts);
+        }
+    }
+
     fn replace(&self, image: MetadataImage, history: History, end: i64) {
         *self.history.lock() = history;
         let mut recent = self.recent.lock();
@@ -218,6 +255,14 @@ impl Stored {
         })
     }
 
+    fn facts(&self, as_of: Option<Timestamp>) -> SnapshotFacts {
+        SnapshotFacts {
+            bytes: self.data.len() as u64,
+            end: end_of(self.meta.last_log_id),
+            as_of,
+        }
+    }
+
     fn to_snapshot(&self) -> Snapshot {
         Snapshot {
             meta: self.meta.clone(),
@@ -252,6 +297,7 @@ impl<D: Dir> StateMachine<D> {
         };
         check_understood(&image).map_err(io::Error::other)?;
         let published = Published::new(image.clone(), end_of(last_applied), history);
+        *published.snapshot.lock() = stored.as_ref().map(|stored| stored.facts(None));
         let published = Arc::new(published);
         Ok(Self {
             dir,
@@ -324,6 +370,11 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
                     let before = self.image.clone();
                     match self.image.apply_batch(offset, &batch) {
                         Applied::Done(delta) => {
+                            let decided_at = batch.decided_at.0;
+                            let published = &self.published;
+                            published
+                                .last_decided_at
+                                .store(decided_at, Ordering::Relaxed);
                             told.extend(events::derive(
                                 &before,
                                 offset,
@@ -363,6 +414,8 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
             last_applied: self.last_applied,
             membership: self.membership.clone(),
             current: Arc::clone(&self.current),
+            published: Arc::clone(&self.published),
+            as_of: self.published.last_decided_at(),
             failure: self.failure.clone(),
         }
     }
@@ -384,9 +437,11 @@ impl<D: Dir> RaftStateMachine<TypeConfig> for StateMachine<D> {
             meta: meta.clone(),
             data: Arc::new(data),
         };
+        let facts = stored.facts(None);
         store(&self.dir, &self.current, stored, &self.failure)
             .await
             .map_err(fail)?;
+        self.published.note_snapshot(facts);
         self.image = image;
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
@@ -408,6 +463,9 @@ pub struct Builder<D: Dir> {
     last_applied: Option<LogId>,
     membership: StoredMembership,
     current: Arc<Mutex<Option<Stored>>>,
+    published: Arc<Published>,
+    /// When the last batch in the image was decided.
+    as_of: Option<Timestamp>,
     failure: Failure,
 }
 
@@ -437,11 +495,13 @@ impl<D: Dir> RaftSnapshotBuilder<TypeConfig> for Builder<D> {
             data: Arc::new(data),
         };
         let snapshot = stored.to_snapshot();
+        let facts = stored.facts(self.as_of);
         store(&self.dir, &self.current, stored, &self.failure)
             .await
             .map_err(|error| {
                 StorageIOError::write_snapshot(Some(snapshot.meta.signature()), &error)
             })?;
+        self.published.note_snapshot(facts);
         Ok(snapshot)
     }
 }

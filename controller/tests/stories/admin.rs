@@ -372,10 +372,28 @@ async fn a_problem_names_the_field_and_says_what_to_do() {
         assert_eq!(response.status().as_u16(), 403, "{name}");
     }
     let metrics = get(&cluster, 1, "/metrics").await.text().await.unwrap();
-    assert!(
-        metrics.contains("kafka_controller_kafkacontroller_activecontrollercount 1"),
-        "{metrics}"
-    );
+    for line in [
+        "kafka_controller_kafkacontroller_activecontrollercount 1",
+        "kafka_controller_kafkacontroller_lastappliedrecordlagms 0",
+        "kafka_controller_controllerstats_uncleanleaderelections_total 0",
+        "kafka_controller_controllerstats_electionfromeligibleleaderreplicas_total 0",
+        "kafka_server_raftmetrics_current_state{state=\"leader\"} 1",
+        "kafka_server_raftmetrics_current_vote 1",
+        "kafka_server_raftmetrics_number_of_voters 1",
+        "kuorum_topics{acks_durability=\"page.cache\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{line} in\n{metrics}");
+    }
+    for name in [
+        "process_cpu_seconds_total",
+        "process_start_time_seconds",
+        "kafka_server_raftmetrics_commit_latency_seconds_count",
+    ] {
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        assert!(value > Some(0.0), "{name} is {value:?} in\n{metrics}");
+    }
     for path in ["/livez", "/readyz"] {
         assert_eq!(
             get(&cluster, 1, path).await.status().as_u16(),

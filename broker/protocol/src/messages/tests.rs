@@ -367,3 +367,27 @@ fn the_ranges_reach_where_old_clients_look() {
         );
     }
 }
+
+#[test]
+fn a_message_tells_the_errors_in_it_however_deep() {
+    use super::fetch::{FetchResponse, FetchableTopicResponse, PartitionData};
+
+    let partition = |error_code| PartitionData {
+        error_code,
+        ..PartitionData::default()
+    };
+    let response = FetchResponse {
+        error_code: 71,
+        responses: vec![FetchableTopicResponse {
+            partitions: [0, 6, 74, 6].map(partition).into(),
+            ..FetchableTopicResponse::default()
+        }],
+        ..FetchResponse::default()
+    };
+    let mut told = Vec::new();
+    response.errors(&mut |code| told.push(code));
+    assert_eq!(told, [71, 6, 74, 6]);
+    let mut told = Vec::new();
+    FetchResponse::default().errors(&mut |code| told.push(code));
+    assert_eq!(told, [0; 0]);
+}

@@ -18,6 +18,9 @@ use crate::record::{
     RegisterBroker,
 };
 
+/// Why a partition that was just made has a leader.
+const CREATED: &str = "partition created";
+
 /// What became of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -151,9 +154,9 @@ impl MetadataImage {
                 Arc::make_mut(topic)
                     .partitions
                     .insert(partition.partition, image);
-                delta
-                    .partitions_changed
-                    .insert((partition.topic_id, partition.partition));
+                let key = (partition.topic_id, partition.partition);
+                delta.partitions_changed.insert(key);
+                delta.leader_causes.insert(key, CREATED.to_owned());
             }
             MetadataRecord::PartitionChange(change) => {
                 let Some(topic) = self.topics.get_mut(&change.topic_id) else {
@@ -167,9 +170,11 @@ impl MetadataImage {
                     return;
                 };
                 Arc::make_mut(partition).change(change);
-                delta
-                    .partitions_changed
-                    .insert((change.topic_id, change.partition));
+                let key = (change.topic_id, change.partition);
+                delta.partitions_changed.insert(key);
+                if change.leader.is_some() || change.leader_epoch.is_some() {
+                    delta.leader_causes.insert(key, change.cause.clone());
+                }
             }
             MetadataRecord::Config {
                 resource,

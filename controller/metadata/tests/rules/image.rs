@@ -204,14 +204,20 @@ fn the_delta_names_what_changed() {
     world.fence(1);
     let offset = world.image.offset();
     let (_, batch) = world.log.last().unwrap();
-    let delta = before.clone().apply_records(offset, &batch.records);
+    let mut delta = before.clone().apply_records(offset, &batch.records);
     assert_eq!(delta.brokers_changed, [BrokerId(1)].into());
     assert_eq!(delta.partitions_changed, [(topic, 0)].into());
     assert!(delta.topics_created.is_empty() && delta.configs_changed.is_empty());
+    let causes = std::mem::take(&mut delta.leader_causes);
+    assert_eq!(causes.len(), 1);
+    assert!(
+        causes[&(topic, 0)].starts_with("broker fenced"),
+        "{causes:?}"
+    );
     assert_eq!(
         world.image.changed_since(&before),
         delta,
-        "a jump says the same"
+        "a jump says the same, but not why"
     );
 }
 
@@ -243,6 +249,7 @@ fn merged_deltas_forget_what_did_not_last() {
         }
     }
     assert!(merged.topics_created.is_empty() && merged.partitions_changed.is_empty());
+    assert!(merged.leader_causes.is_empty());
     assert!(merged.topics_removed.contains_key(&topic));
 }
 
