@@ -765,3 +765,6 @@ pub(crate) fn with_patience<R>(work: impl FnOnce() -> R) -> R {
         _ => work(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,6 +47,8 @@ const CLUSTER: &str = "test-cluster";
 /// A broker's rooms.
 pub(crate) struct Desk {
     pub(crate) rooms: Arc<Rooms>,
+    /// Of the partitions that others lead.
+    pub(crate) fetchers: Arc<Fetchers>,
     image: Mutex<MetadataImage>,
     stop: CancellationToken,
     _dir: TempDir,
@@ -149,7 +151,7 @@ impl Desk {
             proposals: Arc::new(IsrProposals::default()),
             placements: Arc::new(Placements::default()),
             reports,
-            fetchers,
+            fetchers: Arc::clone(&fetchers),
             salvage: Arc::clone(&salvage),
             replica_lag_time_max: Duration::from_secs(30),
         });
@@ -171,6 +173,7 @@ impl Desk {
         };
         Self {
             rooms: Arc::new(rooms),
+            fetchers,
             image: Mutex::default(),
             stop,
             _dir: dir,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kuorum_protocol::error_code::ErrorCode;
-use kuorum_protocol::record::{BatchBuilder, Codec};
+use kuorum_protocol::record::{BatchBuilder, BatchMut, Codec};
 use kuorum_protocol::{BrokerEpoch, ProducerEpoch, ProducerId, Sequence};
 use kuorum_replication::acks::Acks;
 use kuorum_replication::follower::FetchFailure;
@@ -564,6 +564,81 @@ fn a_follower_may_begin_in_the_middle_of_a_batch() {
     assert_eq!(follower.it.log().start_offset(), Offset(7));
     assert_eq!(follower.it.log().end_offset(), Offset(10));
     assert_eq!(follower.it.high_watermark(), Offset(10));
+}
+
+/// R36: what a leader sent and this log cannot take is no part of it, and nothing else that came with it counts; histories are
+/// compared again, and then it goes on.
+#[test]
+fn a_batch_that_does_not_fit_sends_its_own_partition_back_to_comparing_histories() {
+    type Harm = fn(&mut Vec<u8>);
+    let rows: [(&str, Harm); 6] = [
+        ("a flipped bit", |bytes| {
+            *bytes.last_mut().unwrap() ^= 1;
+        }),
+        ("half a batch", |bytes| bytes.truncate(bytes.len() / 2)),
+        ("a gap before it", |bytes| {
+            BatchMut::parse(bytes).unwrap().set_base_offset(Offset(4));
+        }),
+        ("offsets that are here already", |bytes| {
+            BatchMut::parse(bytes).unwrap().set_base_offset(Offset(2));
+        }),
+        ("an epoch that is still to come", |bytes| {
+            let epoch = LeaderEpoch(2);
+            BatchMut::parse(bytes).unwrap().set_leader_epoch(epoch);
+        }),
+        ("an epoch that is over", |bytes| {
+            let epoch = LeaderEpoch(0);
+            BatchMut::parse(bytes).unwrap().set_leader_epoch(epoch);
+        }),
+    ];
+    for (harm, act) in rows {
+        let mut leader = Replica::new(1, terms(1));
+        let mut follower = Replica::new(2, terms(1));
+        leader.lead(1, 1, &[1]);
+        leader.append(3).unwrap();
+        leader.flush();
+        follower.follow(1, 1, 1);
+        for _ in 0..2 {
+            exchange(&mut leader, &mut follower);
+        }
+        let place = |one: &Replica| (one.it.log().end_offset().0, one.it.high_watermark().0);
+        assert_eq!(place(&follower), (3, 3), "{harm}");
+        leader.append(2).unwrap();
+        leader.flush();
+
+        let FollowerStep::Fetch { ticket, .. } = follower.it.next_step(now(1)) else {
+            panic!("{harm}: it is not fetching");
+        };
+        let sound = leader.fetch_as(2, 3).unwrap();
+        let mut bytes = sound.records.to_vec();
+        act(&mut bytes);
+        let mut fetched = Fetched {
+            records: bytes.into(),
+            high_watermark: Offset(5),
+            log_start: Offset(0),
+            diverging: None,
+        };
+        follower.step(|it, now, fx| it.on_fetched(&ticket, &fetched, now, fx));
+        let done = &follower.last;
+        assert!(done.misfit.is_some(), "{harm}: for the log");
+        assert!(!done.appended && !done.high_watermark_advanced, "{harm}");
+        assert!(done.truncated.is_none() && done.storage_failed.is_none());
+        assert_eq!(place(&follower), (3, 3), "{harm}");
+
+        fetched.records = sound.records;
+        follower.step(|it, now, fx| it.on_fetched(&ticket, &fetched, now, fx));
+        assert_eq!(place(&follower), (3, 3), "{harm}: that question is closed");
+        let next = follower.it.next_step(now(2));
+        assert!(
+            matches!(next, FollowerStep::EpochEnd { epoch, .. } if epoch == LeaderEpoch(1)),
+            "{harm}: {next:?}"
+        );
+        for _ in 0..3 {
+            follower.seconds += 1;
+            exchange(&mut leader, &mut follower);
+        }
+        assert_eq!(place(&follower), (5, 5), "{harm}: it goes on");
+    }
 }
 
 #[test]
