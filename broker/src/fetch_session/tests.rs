@@ -87,6 +87,40 @@ fn a_session_is_named_once_and_told_what_changed() {
     assert_eq!(sessions.finish(&plan, &found), [false, false, false]);
 }
 
+/// R37 (KAFKA-9338): a partition that is named again is asked for as it is named now, in every request that follows.
+#[test]
+fn what_is_wanted_of_a_partition_may_change_the_leader_epoch_too() {
+    let in_epoch = |epoch, offset, last_fetched_epoch| Wanted {
+        current_leader_epoch: epoch,
+        last_fetched_epoch,
+        ..wanted(1, offset)
+    };
+    // (named in this request) ⇒ what is asked of partition 1
+    let rows = [
+        (vec![], in_epoch(3, 0, -1)),
+        (vec![in_epoch(4, 0, -1)], in_epoch(4, 0, -1)),
+        (vec![], in_epoch(4, 0, -1)),
+        (vec![in_epoch(7, 5, 4)], in_epoch(7, 5, 4)),
+        (vec![wanted(0, 1)], in_epoch(7, 5, 4)),
+        (vec![in_epoch(-1, 5, -1)], in_epoch(-1, 5, -1)),
+    ];
+    let sessions = FetchSessions::new(10);
+    let id = opened(&sessions, 3);
+    for ((named, expected), epoch) in rows.into_iter().zip(1..) {
+        let plan = sessions
+            .begin(ask(id, epoch), named, &[], at(1), 0)
+            .expect("resumed");
+        let epochs: Vec<(i32, i32)> = plan
+            .wanted
+            .iter()
+            .map(|wanted| (wanted.key.1, wanted.current_leader_epoch))
+            .collect();
+        let now = expected.current_leader_epoch;
+        assert_eq!(epochs, [(0, 3), (1, now), (2, 3)], "request {epoch}");
+        assert_eq!(plan.wanted[1], expected, "request {epoch}");
+    }
+}
+
 #[test]
 fn forgotten_partitions_leave_and_an_empty_session_ends() {
     let sessions = FetchSessions::new(10);

@@ -849,6 +849,122 @@ async fn a_session_tells_only_what_is_new() {
     assert!(out_of_step.responses.is_empty());
 }
 
+/// R37 (KAFKA-9338): the leader epoch that is compared is the one the consumer named last, not the one its session began with.
+#[tokio::test]
+async fn a_session_carries_the_leader_epoch() {
+    let desk = Desk::with(&[Topic {
+        partitions: 2,
+        ..Topic::default()
+    }])
+    .await;
+    let cx = desk.client();
+    let in_epoch = |epoch: i32, session: (i32, i32)| {
+        let mut request = fetch_request("orders", 0, 0);
+        (request.session_id, request.session_epoch) = session;
+        request.topics[0].partitions[0].current_leader_epoch = epoch;
+        request
+    };
+    let mut first = in_epoch(0, (0, 0));
+    let other = FetchPartition {
+        partition: 1,
+        ..first.topics[0].partitions[0].clone()
+    };
+    first.topics[0].partitions.push(other);
+    let id = fetch(&cx, first, FETCH).await.session_id;
+    assert_ne!(id, 0);
+    let unchanged = |epoch| FetchRequest {
+        topics: Vec::new(),
+        ..in_epoch(-1, (id, epoch))
+    };
+    desk.learn(vec![leader_change("orders", Some(1), 5)]).await;
+    produced(&cx, "orders", batch(&["a"])).await;
+    // request ⇒ error and records of partition 0; of partition 1 there is no news
+    let rows = [
+        (unchanged(1), ErrorCode::FencedLeaderEpoch, 0),
+        (in_epoch(5, (id, 2)), ErrorCode::None, 1),
+        (unchanged(3), ErrorCode::None, 1),
+        (in_epoch(6, (id, 4)), ErrorCode::UnknownLeaderEpoch, 0),
+        (unchanged(5), ErrorCode::UnknownLeaderEpoch, 0),
+        (in_epoch(5, (id, 6)), ErrorCode::None, 1),
+    ];
+    for (request, error, records) in rows {
+        let epoch = request.session_epoch;
+        let response = fetch(&cx, request, FETCH).await;
+        assert_eq!(response.session_id, id, "request {epoch}");
+        let partition = the_partition(&response);
+        let found = (partition.partition_index, partition.error_code.into());
+        assert_eq!(found, (0, error), "request {epoch}");
+        assert_eq!(base_offsets(partition).len(), records, "request {epoch}");
+        assert_eq!(response.responses[0].partitions.len(), 1);
+    }
+}
+
+// ----- Nobody leads -----
+
+/// R18: NOT_LEADER_OR_FOLLOWER, never LEADER_NOT_AVAILABLE, which is for Metadata: whether this broker has the log or not, and
+/// at once, however long the client would wait.
+#[tokio::test]
+async fn a_partition_that_nobody_leads() {
+    let desk = Desk::with(&[
+        Topic {
+            replicas: &[1, 2],
+            ..Topic::default()
+        },
+        Topic {
+            name: "elsewhere",
+            replicas: &[2, 3],
+            ..Topic::default()
+        },
+    ])
+    .await;
+    let offline = ["orders", "elsewhere"].map(|topic| leader_change(topic, None, 4));
+    desk.learn(offline.into()).await;
+    let cx = desk.client();
+    // By name and by id.
+    let versions = [12, 13];
+    for (topic, version) in ["orders", "elsewhere"]
+        .map(|topic| versions.map(|v| (topic, v)))
+        .concat()
+    {
+        for acks in [1, -1] {
+            let request = produce_request(topic, 0, acks, batch(&["x"]));
+            let answer = produce(&cx, request, version).await;
+            assert!(matches!(answer, Answer::Now(_)), "{topic}: {answer:?}");
+            let response = settle(answer).await;
+            assert!(response.node_endpoints.is_empty(), "{topic}: {response:?}");
+            let answer = only(response);
+            let what = format!("Produce to {topic}, acks={acks}, version {version}");
+            assert_eq!(answer.error_code, 6, "{what}");
+            assert_eq!(answer.base_offset, -1, "{what}");
+            let leader = &answer.current_leader;
+            assert_eq!((leader.leader_id, leader.leader_epoch), (-1, 4), "{what}");
+        }
+        let closed = produce(&cx, produce_request(topic, 0, 0, batch(&["x"])), version).await;
+        assert!(matches!(closed, Answer::Close(_)), "{topic}: {closed:?}");
+        for known_epoch in [-1, 4] {
+            let mut request = fetch_request(topic, 0, 0);
+            request.max_wait_ms = 60_000;
+            request.topics[0].partitions[0].current_leader_epoch = known_epoch;
+            let answer =
+                tokio::time::timeout(Duration::from_secs(10), fetch(&cx, request, version));
+            let response = answer.await.expect("long before its deadline");
+            assert!(response.node_endpoints.is_empty(), "{topic}: {response:?}");
+            let partition = the_partition(&response);
+            let what = format!("Fetch from {topic}, version {version}");
+            assert_eq!(partition.error_code, 6, "{what}");
+            let leader = &partition.current_leader;
+            assert_eq!((leader.leader_id, leader.leader_epoch), (-1, 4), "{what}");
+        }
+    }
+    let end = desk
+        .rooms
+        .replicas
+        .get(topic_id("orders"), 0)
+        .expect("here");
+    let end = end.with(|partition, _| partition.log().end_offset());
+    assert_eq!(end, Offset(0), "nothing of it was appended");
+}
+
 // ----- Offsets -----
 
 async fn listed(
