@@ -2,7 +2,7 @@
 
 use kuorum_protocol::LeaderEpoch;
 use kuorum_protocol::Timestamp;
-use kuorum_protocol::record::{BatchBuilder, Codec};
+use kuorum_protocol::record::{BatchBuilder, BatchView, Codec};
 use uuid::Uuid;
 
 use super::*;
@@ -111,6 +111,119 @@ fn what_was_flushed_is_found_after_a_power_cut() {
             .open_log(found, LogConfig::default(), Now::default())
             .unwrap();
         assert_eq!((log.end_offset(), recovery.corruption), (Offset(1), None));
+    }
+}
+
+/// Every batch from the log's start on.
+fn everything(log: &Log<SimDir>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut at = log.start_offset();
+    while at < log.end_offset() {
+        let read = log.read(at, log.end_offset(), 1, true).unwrap();
+        let batch = BatchView::parse(&read).unwrap();
+        assert!(batch.crc_is_valid());
+        at = batch.next_offset();
+        bytes.extend_from_slice(&read);
+    }
+    bytes
+}
+
+/// D5: a directory's checkpoint that is lost or garbage says nothing: more of the log is read at the start, and where it begins
+/// its own mark knows. No flushed record goes, none that was deleted comes back, and nothing is called damaged. The high
+/// watermark of a follower that knows none is the leader's to tell; a leader counts it anew.
+#[test]
+fn a_checkpoint_that_is_gone_or_garbage_takes_no_record() {
+    // What is left of the file; `None` if it is not there any more.
+    type Harm = fn(Vec<u8>) -> Option<Vec<u8>>;
+    let harms: [(&str, Harm); 6] = [
+        ("removed", |_| None),
+        ("emptied", |_| Some(Vec::new())),
+        ("zeroed", |bytes| Some(vec![0; bytes.len()])),
+        ("cut in half", |bytes| {
+            Some(bytes[..bytes.len() / 2].to_vec())
+        }),
+        ("garbage", |bytes| Some(vec![0xa7; bytes.len()])),
+        ("of another version", |bytes| {
+            Some([&b"7"[..], &bytes[1..]].concat())
+        }),
+    ];
+    let ends = ["a kill", "a power cut", "an orderly shutdown"];
+    let names = [RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS];
+    let victims = [&names[..1], &names[1..2], &names[2..], &names[..]];
+    for (how, harm) in harms {
+        for end in ends {
+            for victims in victims {
+                let story = format!("{victims:?} {how} after {end}");
+                let disk = SimDir::new(1);
+                let dirs = formatted(&disk, &["a"]);
+                let open_dirs = open(&dirs);
+                let (id, mut log) = create(&open_dirs, "t", 0);
+                for _ in 0..6 {
+                    append(&mut log).unwrap();
+                }
+                flush(&mut log).unwrap();
+                log.advance_start(Offset(2)).unwrap();
+                let written = everything(&log);
+                let line = |offset| vec![("t".to_owned(), 0, Offset(offset))];
+                open_dirs.checkpoint_recovery_points(id, &line(6)).unwrap();
+                open_dirs.checkpoint_log_starts(id, &line(2)).unwrap();
+                open_dirs.checkpoint_high_watermarks(id, &line(5)).unwrap();
+                match end {
+                    "a kill" => {
+                        drop((open_dirs, log));
+                        disk.kill();
+                    }
+                    "a power cut" => {
+                        drop((open_dirs, log));
+                        disk.crash();
+                    }
+                    _ => {
+                        log.close().unwrap();
+                        open_dirs.close().unwrap();
+                    }
+                }
+                for name in victims {
+                    let bytes = dirs[0].read_file(name).unwrap().unwrap();
+                    match harm(bytes) {
+                        Some(bytes) => write_atomically(&dirs[0], name, &bytes).unwrap(),
+                        None => dirs[0].remove(name).unwrap(),
+                    }
+                }
+
+                let open_dirs = open(&dirs);
+                let [found] = open_dirs.found() else {
+                    panic!("{story}: {:?}", open_dirs.found())
+                };
+                let known = found.known;
+                let known = [known.recovery_point, known.log_start, known.high_watermark];
+                for ((name, known), kept) in names.iter().zip(known).zip([6, 2, 5]) {
+                    let left = if victims.contains(name) { 0 } else { kept };
+                    assert_eq!(known, Offset(left), "{story}: {name}");
+                }
+                let opened = open_dirs.open_log(found, LogConfig::default(), Now::default());
+                let (mut log, recovery) = opened.expect(&story);
+                assert_eq!(
+                    (recovery.corruption, recovery.torn),
+                    (None, None),
+                    "{story}"
+                );
+                let place = (log.start_offset(), log.end_offset());
+                assert_eq!(place, (Offset(2), Offset(6)), "{story}");
+                assert_eq!(everything(&log), written, "{story}");
+
+                // What the next checkpoint says counts again.
+                append(&mut log).unwrap();
+                flush(&mut log).unwrap();
+                open_dirs.checkpoint_recovery_points(id, &line(7)).unwrap();
+                open_dirs.checkpoint_log_starts(id, &line(2)).unwrap();
+                open_dirs.checkpoint_high_watermarks(id, &line(7)).unwrap();
+                drop((open_dirs, log));
+                disk.kill();
+                let known = open(&dirs).found()[0].known;
+                let known = (known.recovery_point, known.log_start, known.high_watermark);
+                assert_eq!(known, (Offset(7), Offset(2), Offset(7)), "{story}");
+            }
+        }
     }
 }
 
