@@ -62,13 +62,17 @@ demo: build ## kill a leader under 100,000 bank transfers, and count what was lo
 
 # --- proofs -----------------------------------------------------------------------------------------------------------
 
-.PHONY: test sim sim-shells shells-build conformance bench bench-failover fuzz chaos chaos-smoke chaos-mutations chaos-build
+.PHONY: test sim sim-mutations sim-shells shells-build conformance bench bench-failover fuzz chaos chaos-smoke chaos-mutations chaos-build
 test: ## unit, table, property, simulation and multi-process tests
 	cargo test --locked --workspace
 
 sim: build shells-build ## seeded simulation of replication and elections: SEEDS=n, or SEED=s to replay one; a tenth as many of sim-shells
 	$(BIN_DIR)/sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 	$(if $(SEED),,$(BIN_DIR)/sim-shells --seeds $$(( ($(SEEDS) + 9) / 10 )))
+
+sim-mutations: ## the simulation and its stories with each rule removed, one at a time: each time a property must be found broken
+	cargo test --release --locked -p kuorum-chaos-tests --features mutations --test mutations
+	cargo test --release --locked -p kuorum-chaos-tests --features mutations --test stories -- stories_miss_their_rules
 
 sim-shells: shells-build ## controllers with openraft, brokers and clients on a simulated network and disks: SEEDS=n, or SEED=s to run one again
 	$(BIN_DIR)/sim-shells $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

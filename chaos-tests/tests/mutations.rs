@@ -1,10 +1,11 @@
 //! Every rule of replication, switched off: the simulation must notice, and by the property that guards the rule.
-//! `cargo test --release -p kuorum-chaos-tests --features mutations --test mutations`
+//! `make sim-mutations`
 #![cfg(feature = "mutations")]
 
 use std::collections::BTreeSet;
 
 use kuorum_chaos_tests::chaos::scenarios;
+use kuorum_chaos_tests::checkers::{self, Checkers};
 use kuorum_chaos_tests::sim::{Options, run};
 use kuorum_replication::Mutation;
 
@@ -227,6 +228,20 @@ fn every_rule_has_a_row() {
         .map(|rule| format!("{rule:?}"))
         .collect();
     assert_eq!(rows, all);
+}
+
+/// A property that is one of several which may notice need not be the one: then a history shows that it refuses.
+#[test]
+fn every_property_is_seen_to_refuse() {
+    let sure = ROWS.iter().filter_map(|(.., guards)| match guards {
+        [only] => Some(*only),
+        _ => None,
+    });
+    let seen: BTreeSet<&str> = sure
+        .chain(checkers::SHOWN_BY_HISTORIES.iter().copied())
+        .collect();
+    let all: BTreeSet<&str> = Checkers::default().names().into_iter().collect();
+    assert_eq!(seen, all);
 }
 
 #[test]

@@ -34,6 +34,8 @@ mod restart_is_new;
 mod sequences_are_kept;
 mod shutdown_hands_over;
 mod state;
+#[cfg(test)]
+mod tests;
 mod unclean_only_where_allowed;
 
 pub use convergence::converged;
@@ -46,6 +48,20 @@ pub type PartitionNumber = usize;
 
 /// The value of a record that was deleted before anybody saw it.
 pub const NOT_SEEN: u64 = u64::MAX;
+
+/// Properties that no single rule, switched off, is sure to break first. That they refuse is shown by histories (`tests.rs`), of all others by
+/// the simulation without the rule (`tests/mutations.rs`).
+pub const SHOWN_BY_HISTORIES: &[&str] = &[
+    "acked-is-durable",
+    "log-matching",
+    "consistent-read",
+    "readers-are-told",
+    "sequences-are-kept",
+    "replication-quorum-superset",
+    "convergence",
+    "no-zombie-reads",
+    "no-stale-epoch-ack",
+];
 
 /// A property was found broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
