@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kuorum_admin_api::{
-    Broker, BrokerState, CreateTopic, Health, Page, Partition, PartitionPage, Quorum,
-    ReassignmentPage, ReassignmentReport, ReassignmentRequest,
+    Broker, BrokerState, CreateTopic, Event, EventPage, Health, Page, Partition, PartitionPage,
+    Quorum, ReassignmentPage, ReassignmentReport, ReassignmentRequest,
 };
 use kuorum_protocol::PartitionIndex;
 use reqwest::Method;
@@ -112,6 +112,30 @@ impl Admin {
     /// When no controller answers.
     pub async fn brokers(&self) -> Result<Vec<Broker>> {
         Ok(self.get::<Page<Broker>>("/api/v1/brokers").await?.items)
+    }
+
+    /// Everything of these kinds that ever happened in the cluster, oldest first.
+    ///
+    /// # Errors
+    /// When no controller answers, or some of it may be no longer kept.
+    pub async fn events(&self, kinds: &str) -> Result<Vec<Event>> {
+        let mut events = Vec::new();
+        let mut after = 0;
+        loop {
+            let path = format!("/api/v1/events?type={kinds}&after={after}");
+            let page: EventPage = self.get(&path).await?;
+            if page.dropped_through > 0 {
+                bail!(
+                    "events up to {} are no longer kept: what happened is not known",
+                    page.dropped_through
+                );
+            }
+            events.extend(page.items);
+            match (&page.next_page_token, events.last()) {
+                (Some(_), Some(last)) => after = last.id,
+                _ => return Ok(events),
+            }
+        }
     }
 
     /// What ails the cluster.

@@ -83,7 +83,7 @@ impl Handover {
         admin.wait_until_whole(TOPIC, self.settle).await?;
 
         let started = Instant::now();
-        let writing = Writing::begin(&bootstrap, TOPIC, self.rate);
+        let writing = Writing::begin(&bootstrap, TOPIC, 0, self.rate);
         let progress = writing.progress.clone();
         let flow = async || {
             let enough = progress.acknowledged() + 3 * self.rate;
@@ -183,6 +183,8 @@ pub struct Policy {
 /// What was seen.
 #[derive(Clone, Debug)]
 pub struct PolicyReport {
+    /// The topics of which the cluster's history tells an unclean election.
+    pub unclean: Vec<String>,
     /// From the answer to the change of the policy until the partition was led.
     pub led_after: Duration,
     /// Of the topic that stayed clean, after the complete replica came back.
@@ -313,7 +315,10 @@ impl Policy {
                 unclean.len()
             );
         }
+        let events = admin.events("unclean_election").await?;
+        let unclean = events.into_iter().filter_map(|event| event.topic).collect();
         Ok(PolicyReport {
+            unclean,
             led_after,
             clean: judge(&writes, &reads),
         })

@@ -50,7 +50,7 @@ impl Moves {
         NEW.into_iter().try_for_each(|id| cluster.add_broker(id))?;
         self.wait_for_brokers(&admin, 3 + NEW.len()).await?;
 
-        let writing = Writing::begin(&bootstrap, TOPIC, self.rate);
+        let writing = Writing::begin(&bootstrap, TOPIC, 0, self.rate);
         writing.flow(&admin, self.before, self.settle).await?;
         self.clean_move(cluster, &admin, &writing, &tell).await?;
         self.cancelled_move(cluster, &admin, &tell).await?;

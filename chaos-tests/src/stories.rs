@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use kuorum_admin_api::Event;
 
 use crate::admin::Admin;
 use crate::cluster::{LocalCluster, Process};
@@ -18,7 +19,8 @@ const PARTITIONS: i32 = 3;
 const RESTART_ORDERS: [[usize; 6]; 3] =
     [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [3, 0, 5, 2, 4, 1]];
 
-/// Kills the leader of partition 0 under a stream of acks=all writes, round after round; then kills all six processes at once.
+/// Kills the leader of partition 0 under a stream of acks=all writes, round after round; then all six processes at once, under
+/// a stream too (D1, R22).
 #[derive(Clone, Copy, Debug)]
 pub struct KillTheLeader {
     pub rounds: u32,
@@ -31,17 +33,23 @@ pub struct KillTheLeader {
 /// What such a story found.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// After the rounds, and again after all six were killed at once.
+    /// After the rounds, and again each time all six were killed at once: everything that was written until then.
     pub verdicts: Vec<(String, Verdict)>,
+    /// What the cluster's own history says of leaders that may lack records. All that died came back: there may be none.
+    pub unclean_elections: Vec<String>,
+    /// Leaders that were elected after another one, by the same history.
+    pub leader_changes: usize,
     /// From SIGKILL of the leader to the next acknowledged write anywhere in the topic that was sent after it.
     pub until_next_write: Vec<Duration>,
 }
 
 impl Report {
-    /// Whether every comparison held.
+    /// Whether every comparison held, and nobody led who may have lacked records.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.verdicts.iter().all(|(_, verdict)| verdict.holds())
+        self.unclean_elections.is_empty()
+            && self.leader_changes >= self.until_next_write.len()
+            && self.verdicts.iter().all(|(_, verdict)| verdict.holds())
     }
 }
 
@@ -49,6 +57,15 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (when, verdict) in &self.verdicts {
             writeln!(f, "{when}:\n{verdict}")?;
+        }
+        writeln!(
+            f,
+            "unclean elections: {}, of {} changes of leaders",
+            self.unclean_elections.len(),
+            self.leader_changes,
+        )?;
+        for election in &self.unclean_elections {
+            writeln!(f, "  {election}")?;
         }
         let mut times = self.until_next_write.clone();
         times.sort_unstable();
@@ -76,7 +93,7 @@ impl KillTheLeader {
         admin
             .create_topic(TOPIC, PARTITIONS, &[("min.insync.replicas", "2")])
             .await?;
-        let writing = Writing::begin(&bootstrap, TOPIC, self.rate);
+        let writing = Writing::begin(&bootstrap, TOPIC, 0, self.rate);
         let mut until_next_write = Vec::new();
         for round in 1..=self.rounds {
             // A round begins in full flow.
@@ -118,7 +135,7 @@ impl KillTheLeader {
                 killed.elapsed().as_millis(),
             ));
         }
-        let writes = writing.end().await?;
+        let mut writes = writing.end().await?;
         let mut verdicts = Vec::new();
         let reads = workload::read_all(&bootstrap, TOPIC, PARTITIONS, &AtomicU64::new(0)).await?;
         verdicts.push((
@@ -126,20 +143,39 @@ impl KillTheLeader {
             judge(&writes, &reads),
         ));
         for order in RESTART_ORDERS {
+            let first = writes.len() as u64;
+            let writing = Writing::begin(&bootstrap, TOPIC, first, self.rate);
+            writing.flow(&admin, self.rate / 2, self.settle).await?;
             kill_everything_and_restart(cluster, order)?;
+            let under_way = writing.progress.sent();
+            let under_way = under_way.saturating_sub(writing.progress.acknowledged());
             admin.wait_until_whole(TOPIC, self.settle).await?;
+            writing.flow(&admin, self.rate / 2, self.settle).await?;
             tell(format!(
-                "killed all six at once, started again in the order {order:?}"
+                "killed all six at once, started again in the order {order:?}; {under_way} writes had no answer by then"
             ));
+            let stream = writing.end().await?;
+            let longest_pause = judge(&stream, &[]).longest_pause;
+            writes.extend(stream);
             let reads =
                 workload::read_all(&bootstrap, TOPIC, PARTITIONS, &AtomicU64::new(0)).await?;
+            let verdict = Verdict {
+                longest_pause,
+                ..judge(&writes, &reads)
+            };
             verdicts.push((
-                format!("after everything was killed, restarted as {order:?}"),
-                judge(&writes, &reads),
+                format!("after everything was killed under writes, restarted as {order:?}"),
+                verdict,
             ));
         }
+        let led = admin.events("leader_changed,unclean_election").await?;
+        let (unclean, changed): (Vec<Event>, Vec<Event>) = led
+            .into_iter()
+            .partition(|event| event.kind == "unclean_election");
         Ok(Report {
             verdicts,
+            unclean_elections: unclean.into_iter().map(|event| event.message).collect(),
+            leader_changes: changed.len(),
             until_next_write,
         })
     }
@@ -166,7 +202,7 @@ impl WithoutAController {
         admin
             .create_topic(TOPIC, PARTITIONS, &[("min.insync.replicas", "2")])
             .await?;
-        let writing = Writing::begin(&bootstrap, TOPIC, self.rate);
+        let writing = Writing::begin(&bootstrap, TOPIC, 0, self.rate);
         let flow = async || writing.flow(&admin, 2 * self.rate, self.settle).await;
         flow().await?;
         for id in 1..=3 {
@@ -210,4 +246,37 @@ pub fn kill_everything_and_restart(cluster: &LocalCluster, order: [usize; 6]) ->
     order
         .into_iter()
         .try_for_each(|i| cluster.start(process(i)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_holds_only_if_nothing_was_lost_and_nobody_led_uncleanly() {
+        let lost = Verdict {
+            lost: vec![7],
+            ..Verdict::default()
+        };
+        // (verdicts, unclean elections, changes of leaders, rounds) ⇒ holds
+        let rows = [
+            (vec![Verdict::default(); 2], 0, 2, 2, true),
+            (vec![Verdict::default(), lost], 0, 2, 2, false),
+            (vec![Verdict::default()], 1, 2, 2, false),
+            // Then the history that was asked for unclean elections is not that of this story.
+            (vec![Verdict::default()], 0, 1, 2, false),
+        ];
+        for (verdicts, unclean, leader_changes, rounds, holds) in rows {
+            let report = Report {
+                verdicts: verdicts
+                    .into_iter()
+                    .map(|verdict| ("then".to_owned(), verdict))
+                    .collect(),
+                unclean_elections: vec!["broker 2 leads".to_owned(); unclean],
+                leader_changes,
+                until_next_write: vec![Duration::ZERO; rounds],
+            };
+            assert_eq!(report.holds(), holds, "{report}");
+        }
+    }
 }

@@ -121,12 +121,12 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Begins to write so many records a second into a topic.
+    /// Begins to write so many records a second into a topic, numbered from `first` on.
     #[must_use]
-    pub fn begin(bootstrap: &str, topic: &str, rate: u64) -> Self {
+    pub fn begin(bootstrap: &str, topic: &str, first: u64, rate: u64) -> Self {
         let stream = Stream {
             topic: topic.to_owned(),
-            first: 0,
+            first,
             count: u64::MAX / 2,
             rate: Some(rate),
         };

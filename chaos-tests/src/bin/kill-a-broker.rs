@@ -1,5 +1,5 @@
 //! Kills and pauses controllers, then kills the leader again and again under a stream of acknowledged writes, then everything at
-//! once, and compares what was acknowledged with what is read.
+//! once, under such a stream too, and compares what was acknowledged with what is read.
 #![allow(clippy::print_stdout)] // a person watches
 
 use std::process::ExitCode;
