@@ -296,7 +296,7 @@ pub(super) const PATH_B: Scenario = Scenario {
     name: "power-cut-path-b",
     story: "Consistency is preferred: the partition is offline until a broker that has everything returns; clients buffer, and nothing is lost.",
     guards: "R18, D2, P1: offline with its ISR remembered; what was acknowledged was on the disks of both that lost power",
-    without: "an election outside the ISR loses the suffix; a follower that reports what it has not flushed loses its end (acked-is-read)",
+    without: "an election outside the ISR loses the suffix (acked-is-read); that a follower reports only what it has flushed is shown by power-loss",
     fails_without: &[Mutation::UncleanWhateverThePolicy],
     checkers: &["acked-is-read", "monotone-end"],
     needs: CHAOS_BUILD,
