@@ -6,6 +6,7 @@
 //! ```text
 //! <log directory>/salvage/<id>/item                      what it is: magic, version, JSON, CRC
 //!                             /00000000000000150000.log  the batches, as segments that any tool for logs can read
+//!                        <id>.<n>-unreadable              one whose description cannot be read, and whose name was needed
 //! ```
 
 mod contents;
@@ -33,6 +34,8 @@ pub const SALVAGE: &str = "salvage";
 const ITEM: &str = "item";
 const MAGIC: &str = "kuorum salvage";
 const VERSION: u16 = 1;
+/// The ending of an item that could not be read when its name was needed.
+const UNREADABLE: &str = "-unreadable";
 /// Bytes that are copied between two looks at the clock, and flushed together.
 const CHUNK: usize = 4 * 1024 * 1024;
 
@@ -325,11 +328,38 @@ fn try_set_aside<D: Dir>(
         ));
     }
     if into.subdirectory(&name).exists()? {
-        into.remove_all(&name)?;
+        // Without a description it is an item that is being deleted; with one that cannot be read its records are kept.
+        let is_unreadable =
+            namesake.is_none() && into.subdirectory(&name).read_file(ITEM)?.is_some();
+        if is_unreadable {
+            keep_unreadable(into, &name)?;
+        } else {
+            into.remove_all(&name)?;
+        }
     }
     into.rename(&unfinished, &name)?;
     into.sync()?;
     Ok(Aside::Kept(item))
+}
+
+/// Gives an item that cannot be read another name, which nothing of ours ever removes: its own is needed.
+fn keep_unreadable<D: Dir>(dir: &D, name: &str) -> io::Result<()> {
+    let mut number = 0;
+    let kept = loop {
+        let kept = format!("{name}.{number}{UNREADABLE}");
+        if !dir.subdirectory(&kept).exists()? {
+            break kept;
+        }
+        number += 1;
+    };
+    dir.rename(name, &kept)?;
+    tracing::warn!(
+        dir = dir.path(),
+        item = name,
+        kept,
+        "a salvaged item that cannot be read is renamed, because other records need its name"
+    );
+    Ok(())
 }
 
 /// Puts the batches into `dir`, oldest first.

@@ -519,3 +519,36 @@ fn a_description_is_read_as_it_was_written_or_not_at_all() {
         assert!(items(&dir).unwrap().is_empty());
     }
 }
+
+/// Somebody may yet repair it, or read it with the program that wrote it.
+#[test]
+fn an_item_that_cannot_be_read_keeps_its_records_when_its_name_is_needed() {
+    for text in ["kuorum salvage 9\n{}\n00000000\n", "something else"] {
+        let disk = SimDir::new(1);
+        let mut log = filled(&disk);
+        flush(&mut log);
+        let into = disk.subdirectory(SALVAGE);
+        let item = kept(log.set_aside(Offset(60), &cause(), &into, ALWAYS));
+        let name = item.id().to_string();
+        let mut unreadable = Vec::new();
+        for round in 1..=2 {
+            write_atomically(&into.subdirectory(&name), ITEM, text.as_bytes()).unwrap();
+            let again = kept(log.set_aside(Offset(60), &cause(), &into, ALWAYS));
+            assert_eq!(again.id(), item.id());
+            tidy(&into).unwrap();
+            assert_eq!(items(&into).unwrap(), [again], "{text:?}");
+            let entries = into.list().unwrap().into_iter();
+            let others = entries.filter(|entry| entry.name != name);
+            unreadable = others.map(|entry| entry.name).collect();
+            assert_eq!(unreadable.len(), round, "{text:?}: {unreadable:?}");
+        }
+        for name in unreadable {
+            let inside = into.subdirectory(&name);
+            assert_eq!(inside.read_file(ITEM).unwrap().unwrap(), text.as_bytes());
+            for part in &item.parts {
+                let bytes = inside.read_file(&part.name).unwrap().unwrap();
+                assert!(bytes.len() as u64 >= part.bytes, "{name}/{}", part.name);
+            }
+        }
+    }
+}
