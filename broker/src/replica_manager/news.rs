@@ -293,7 +293,8 @@ impl ReplicaManager {
                 info!(topic = %hosted.topic, partition = hosted.index, "deleting a log");
             }
         }
-        // What the checkpoints say of these logs must not be taken for what they say of a later topic of the same name.
+        // What the checkpoints say of these logs is not true of a later topic of the same name. If they cannot be written, whoever
+        // makes a log under such a name takes it back (`LogDirs::create_log`).
         self.checkpoint();
         let failed = |hosted: &Hosted, error: &LogError| {
             warn!(topic = %hosted.topic, partition = hosted.index, cause = %error, "a log could not be deleted");

@@ -19,6 +19,7 @@ use crate::config::LogConfig;
 use crate::dir::{Dir, DirFile};
 use crate::error::{LogError, StorageFailure};
 use crate::log::{Known, Log};
+use crate::mark::{FLOOR, START};
 use crate::meta_properties::{META_PROPERTIES, MetaProperties, id_from_text, id_to_text};
 use crate::recovery::Recovery;
 use crate::salvage::SALVAGE;
@@ -144,7 +145,19 @@ struct Directory<D: Dir> {
     unopened: Mutex<BTreeSet<String>>,
     /// How many partitions live here.
     partitions: AtomicU64,
+    /// What each checkpoint on the disk may name, by its file: a log that is made under such a name is not the one it tells of.
+    told: Mutex<BTreeMap<&'static str, Told>>,
     _lock: Option<D::Lock>,
+}
+
+/// The partitions that a checkpoint says something of.
+type Told = BTreeSet<(String, PartitionIndex)>;
+
+fn told_of(lines: &[OffsetLine]) -> Told {
+    let says_something = lines.iter().filter(|(_, _, offset)| offset.0 > 0);
+    says_something
+        .map(|(topic, partition, _)| (topic.clone(), *partition))
+        .collect()
 }
 
 /// What reading one directory gives.
@@ -336,7 +349,12 @@ impl<D: Dir> LogDirs<D> {
             return Err(failure(&first.dir, "create a log", io::ErrorKind::NotFound.into()).into());
         };
         let name = directory_name(topic, partition);
-        let made = self.make_partition(directory, &name, topic_id);
+        let is_told_of = {
+            let told = directory.told.lock();
+            let key = (topic.to_owned(), partition);
+            told.values().any(|told| told.contains(&key))
+        };
+        let made = self.make_partition(directory, &name, topic_id, is_told_of);
         let dir = made.map_err(|cause| match cause.kind() {
             // The caller's mistake, not the disk's.
             io::ErrorKind::AlreadyExists => failure(&directory.dir, "create a log", cause),
@@ -354,6 +372,7 @@ impl<D: Dir> LogDirs<D> {
         directory: &Directory<D>,
         name: &str,
         topic_id: TopicId,
+        is_told_of: bool,
     ) -> io::Result<D> {
         let dir = directory.dir.subdirectory(name);
         let _names = directory.names.lock();
@@ -361,6 +380,11 @@ impl<D: Dir> LogDirs<D> {
             self.clear_the_way(directory, name, topic_id)?;
         }
         dir.create()?;
+        if is_told_of {
+            // A checkpoint tells of another log under this name, until the next one is written.
+            FLOOR.write(&dir, Offset::ZERO)?;
+            START.write(&dir, Offset::ZERO)?;
+        }
         let metadata = dir.create_file(PARTITION_METADATA)?;
         let text = format!("version: 0\ntopic_id: {}\n", id_to_text(topic_id.0));
         metadata.write_at(text.as_bytes(), 0)?;
@@ -559,12 +583,21 @@ impl<D: Dir> LogDirs<D> {
     fn checkpoint(
         &self,
         directory: DirectoryId,
-        name: &str,
+        name: &'static str,
         lines: &[OffsetLine],
     ) -> Result<(), LogError> {
         let directory = self.directory(directory)?;
         directory.health.check()?;
-        write_atomically(&directory.dir, name, offsets_to_text(lines).as_bytes()).map_err(|cause| {
+        let names = told_of(lines);
+        let written = write_atomically(&directory.dir, name, offsets_to_text(lines).as_bytes());
+        let mut told = directory.told.lock();
+        let told = told.entry(name).or_default();
+        match &written {
+            Ok(()) => *told = names,
+            // The old one or the new one.
+            Err(_) => told.extend(names),
+        }
+        written.map_err(|cause| {
             let what = "write a checkpoint";
             match is_short_of_descriptors(&cause) {
                 // Nothing was written, and nothing is wrong with the disk: the one before stands.
@@ -663,7 +696,7 @@ fn read_directory<D: Dir>(dir: &D, cluster_id: &str, node_id: i32) -> io::Result
     };
     let was_clean = take_clean_mark(dir)?;
     let same_boot = renew_boot_id(dir)?;
-    let found = find_logs(dir, meta.directory_id, was_clean, same_boot)?;
+    let (found, told) = find_logs(dir, meta.directory_id, was_clean, same_boot)?;
     let openable = found.iter().filter(|found| found.topic_id.is_some());
     let unopened = openable
         .map(|found| directory_name(&found.topic, found.partition))
@@ -677,6 +710,7 @@ fn read_directory<D: Dir>(dir: &D, cluster_id: &str, node_id: i32) -> io::Result
         names: Mutex::new(()),
         unopened: Mutex::new(unopened),
         partitions: AtomicU64::new(found.len() as u64),
+        told: Mutex::new(told),
         _lock: Some(lock),
     };
     Ok(Read::Working(directory, found))
@@ -712,10 +746,19 @@ fn find_logs<D: Dir>(
     directory: DirectoryId,
     clean: bool,
     same_boot: bool,
-) -> io::Result<Vec<FoundLog<D>>> {
-    let recovery_points = read_offsets(dir, RECOVERY_POINTS)?;
-    let log_starts = read_offsets(dir, LOG_STARTS)?;
-    let high_watermarks = read_offsets(dir, HIGH_WATERMARKS)?;
+) -> io::Result<(Vec<FoundLog<D>>, BTreeMap<&'static str, Told>)> {
+    let mut told = BTreeMap::new();
+    let mut read = |name| {
+        let lines = read_offsets(dir, name)?;
+        told.insert(name, told_of(&lines));
+        let by_partition = lines
+            .into_iter()
+            .map(|(topic, partition, offset)| ((topic, partition), offset));
+        io::Result::Ok(by_partition.collect::<BTreeMap<_, _>>())
+    };
+    let recovery_points = read(RECOVERY_POINTS)?;
+    let log_starts = read(LOG_STARTS)?;
+    let high_watermarks = read(HIGH_WATERMARKS)?;
     let mut found = Vec::new();
     for entry in dir.list()?.into_iter().filter(|entry| entry.is_dir) {
         if entry.name.ends_with(DELETED) {
@@ -748,25 +791,19 @@ fn find_logs<D: Dir>(
             },
         });
     }
-    Ok(found)
+    Ok((found, told))
 }
 
 /// A checkpoint that cannot be read says nothing: more is read at the start, and nothing is lost.
-fn read_offsets<D: Dir>(
-    dir: &D,
-    name: &str,
-) -> io::Result<BTreeMap<(String, PartitionIndex), Offset>> {
+fn read_offsets<D: Dir>(dir: &D, name: &str) -> io::Result<Vec<OffsetLine>> {
     let Some(bytes) = dir.read_file(name)? else {
-        return Ok(BTreeMap::new());
+        return Ok(Vec::new());
     };
-    let Some(lines) = offsets_from_text(&String::from_utf8_lossy(&bytes)) else {
+    let lines = offsets_from_text(&String::from_utf8_lossy(&bytes));
+    if lines.is_none() {
         tracing::warn!(dir = dir.path(), name, "a damaged checkpoint is ignored");
-        return Ok(BTreeMap::new());
-    };
-    Ok(lines
-        .into_iter()
-        .map(|(topic, partition, offset)| ((topic, partition), offset))
-        .collect())
+    }
+    Ok(lines.unwrap_or_default())
 }
 
 /// The same partition in two directories: the first one is used, and somebody should look. One whose topic nobody knows, as a power

@@ -491,3 +491,61 @@ fn a_log_without_a_topic_stands_in_the_way_of_none() {
         .collect();
     assert_eq!(with_topic, ["/b/t-0"]);
 }
+
+/// Checkpoints name a topic and a partition, and outlive a topic if they cannot be written when it is deleted.
+#[test]
+fn what_checkpoints_say_of_a_deleted_topic_is_not_said_of_the_next_one_of_its_name() {
+    for seed in 0..20 {
+        for killed in [true, false] {
+            for restarted in [true, false] {
+                let disk = SimDir::new(seed);
+                let dirs = formatted(&disk, &["a"]);
+                let mut open_dirs = open(&dirs);
+                let (id, mut log) = create(&open_dirs, "a-topic", 3);
+                for _ in 0..100 {
+                    append(&mut log).unwrap();
+                }
+                flush(&mut log).unwrap();
+                let line = |offset| vec![("a-topic".to_owned(), 3, Offset(offset))];
+                open_dirs
+                    .checkpoint_recovery_points(id, &line(100))
+                    .unwrap();
+                open_dirs.checkpoint_log_starts(id, &line(50)).unwrap();
+                open_dirs.checkpoint_high_watermarks(id, &line(90)).unwrap();
+                if restarted {
+                    drop((log, open_dirs));
+                    disk.kill();
+                    open_dirs = open(&dirs);
+                }
+                open_dirs.remove_log("a-topic", 3, TOPIC, id).unwrap();
+                let config = LogConfig::default();
+                let next = TopicId(Uuid::from_u128(6));
+                let made = open_dirs.create_log("a-topic", 3, next, config, Now::default());
+                let (_, mut log) = made.unwrap();
+                for _ in 0..3 {
+                    append(&mut log).unwrap();
+                }
+                flush(&mut log).unwrap();
+                drop((log, open_dirs));
+                if killed {
+                    disk.kill();
+                } else {
+                    disk.crash();
+                }
+                let open_dirs = open(&dirs);
+                let [found] = open_dirs.found() else {
+                    panic!("seed {seed}: {:?}", open_dirs.found())
+                };
+                let (log, recovery) = open_dirs
+                    .open_log(found, LogConfig::default(), Now::default())
+                    .unwrap();
+                let row = format!("seed {seed}, killed: {killed}, restarted: {restarted}");
+                assert_eq!(recovery.corruption, None, "{row}");
+                let bounds = (log.start_offset(), log.end_offset());
+                assert_eq!(bounds, (Offset(0), Offset(3)), "{row}");
+                let high_watermark = recovery.high_watermark(found.known.high_watermark);
+                assert_eq!(high_watermark, Offset(0), "{row}");
+            }
+        }
+    }
+}
