@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::checkpoint::write_atomically;
 use crate::dir::{Dir, DirFile};
 use crate::log::EPOCHS;
+use crate::mark::START;
 
 /// What was dirty when it was made; running it makes that durable.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub struct FlushJob<D: Dir> {
     pub(crate) files: Vec<Arc<D::File>>,
     /// A file that nobody keeps open.
     pub(crate) beside: Option<&'static str>,
+    /// What the mark of the log's start says, if nobody knows whether that is durable.
+    pub(crate) start_mark: Option<Offset>,
     pub(crate) epochs: Option<String>,
     pub(crate) sync_dir: bool,
     pub(crate) sync_parent: bool,
@@ -44,6 +47,9 @@ impl<D: Dir> FlushJob<D> {
         }
         if let Some(name) = self.beside {
             self.dir.open(name)?.sync_data()?;
+        }
+        if self.start_mark.is_some() {
+            self.dir.open(START.name)?.sync_data()?;
         }
         match &self.epochs {
             Some(text) => write_atomically(&self.dir, EPOCHS, text.as_bytes())?,

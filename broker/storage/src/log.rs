@@ -89,8 +89,10 @@ pub struct Log<D: Dir> {
     failed: Option<StorageFailure>,
     segments: Segments<D>,
     start: Offset,
-    /// What the mark of the start says.
-    marked_start: Offset,
+    /// What the mark of the start says, once that is known to outlast a power cut.
+    marked_start: Option<Offset>,
+    /// What the mark says that was made, or found, and may not outlast one: the next flush covers it.
+    unsynced_mark: Option<Offset>,
     flushed: Offset,
     epochs: LeaderEpochs,
     producers: ProducerStates,
@@ -157,11 +159,12 @@ impl<D: Dir> Log<D> {
             flushed: opened.segments.active().next,
             segments: opened.segments,
             start: opened.start,
-            marked_start: opened.start,
+            marked_start: Some(opened.start).filter(|_| opened.start_marked && known.clean),
+            unsynced_mark: Some(opened.start).filter(|_| !(opened.start_marked && known.clean)),
             epochs: opened.epochs,
             producers: opened.producers,
             history: 0,
-            checkpointed_at_most: known.recovery_point,
+            checkpointed_at_most: known.recovery_point.max(known.high_watermark),
             floor: opened.floor,
             flushing: false,
             dirty_files: Vec::new(),
@@ -189,8 +192,7 @@ impl<D: Dir> Log<D> {
 
     /// A new log, or one of an older version, gets its mark with the first flush: until then nothing was deleted.
     fn create_start_mark(&mut self) -> io::Result<()> {
-        let file = START.create(&self.dir, self.start)?;
-        self.dirty_files.push(Arc::new(file));
+        START.create(&self.dir, self.start)?;
         self.names_dirty = true;
         Ok(())
     }
@@ -755,6 +757,7 @@ impl<D: Dir> Log<D> {
             epochs: std::mem::take(&mut self.epochs_dirty).then(|| self.epochs.to_text()),
             sync_dir: std::mem::take(&mut self.names_dirty),
             beside: self.beside.filter(|_| sync_parent),
+            start_mark: self.unsynced_mark.take(),
             sync_parent,
         }
     }
@@ -779,6 +782,8 @@ impl<D: Dir> Log<D> {
             self.is_now_named();
         }
         if job.history == self.history {
+            // Whatever has been written since was durable at once.
+            self.marked_start = self.marked_start.or(job.start_mark);
             self.flushed = self.flushed.max(job.upto);
             self.checkpointed_at_most = self.checkpointed_at_most.max(self.flushed);
         }
@@ -815,6 +820,15 @@ impl<D: Dir> Log<D> {
         self.write_snapshot(end)
     }
 
+    /// The flushed end, for one who keeps it elsewhere and reads all of the log at a restart. Once that is written, hand it to
+    /// `checkpointed`.
+    pub fn flushed_point(&self) -> RecoveryPoint {
+        RecoveryPoint {
+            offset: self.flushed,
+            history: self.history,
+        }
+    }
+
     /// The checkpoint with `point` has been written and is durable.
     ///
     /// # Errors
@@ -825,6 +839,11 @@ impl<D: Dir> Log<D> {
             return Ok(());
         }
         self.checkpointed_at_most = self.flushed;
+        // The batch that holds the start may not be flushed, although nothing above the start is claimed: a checkpoint cannot
+        // say that.
+        if self.flushed <= self.start && self.segments.first().base < self.start {
+            return Ok(());
+        }
         if self.floor.take().is_some() {
             FLOOR
                 .remove(&self.dir)
@@ -1000,7 +1019,7 @@ impl<D: Dir> Log<D> {
     }
 
     fn try_reset_to(&mut self, start: Offset) -> io::Result<()> {
-        self.lower_floor(start)?;
+        self.lower_floor(start.min(self.start))?;
         for at in self.snapshots()?.into_iter().rev() {
             self.dir.remove(&file_name(at, SNAPSHOT))?;
         }
@@ -1008,8 +1027,10 @@ impl<D: Dir> Log<D> {
         self.restart_at(start, start)
     }
 
-    /// Replaces every segment by an empty one at `base`, in a log that begins at `start`.
+    /// Replaces every segment by an empty one at `base`, in a log that begins at `start`. If it is cut short, any beginning
+    /// of what was here may be left, also when the new start lies above: so first no checkpoint calls it flushed.
     fn restart_at(&mut self, base: Offset, start: Offset) -> io::Result<()> {
+        self.lower_floor(base.min(self.start))?;
         self.segments.remove_from(&self.dir, Offset(i64::MIN))?;
         self.dirty_files.clear();
         // The old names must be gone before a new one can stand among them.
@@ -1032,11 +1053,24 @@ impl<D: Dir> Log<D> {
 
     /// Notes where the log begins, before anything below is deleted: durable when it returns.
     fn mark_start(&mut self, start: Offset) -> io::Result<()> {
-        if self.marked_start != start {
+        if self.marked_start != Some(start) {
             START.write(&self.dir, start)?;
-            self.marked_start = start;
+            self.marked_start = Some(start);
+            self.unsynced_mark = None;
         }
         Ok(())
+    }
+
+    /// Moves the start up to `start`, never back, and touches no disk: nothing is deleted, and a restart may find the start
+    /// where it was. [`Self::delete_expired`] makes it durable and deletes what lies below. For a follower, whose leader says
+    /// it again. The caller keeps it at or below the high watermark.
+    ///
+    /// # Errors
+    /// `OutOfRange` above the end; `Storage`.
+    pub fn raise_start(&mut self, start: Offset) -> Result<Offset, LogError> {
+        self.may_start_at(start)?;
+        self.start = self.start.max(start);
+        Ok(self.start)
     }
 
     /// Moves the start up to `start` and deletes the segments below it; never back. Answers with the start, which is durable
@@ -1045,34 +1079,43 @@ impl<D: Dir> Log<D> {
     /// # Errors
     /// `OutOfRange` above the end; `Storage`.
     pub fn advance_start(&mut self, start: Offset) -> Result<Offset, LogError> {
-        self.usable()?;
-        let end = self.end_offset();
-        if start > end {
-            return Err(LogError::OutOfRange {
-                offset: start,
-                start: self.start,
-                end,
-            });
-        }
-        if start <= self.start {
-            return Ok(self.start);
-        }
-        self.mark_start(start)
-            .map_err(|cause| self.fail("move the start", cause))?;
-        self.start = start;
-        self.epochs_dirty |= self.epochs.truncate_from_start(start);
+        self.may_start_at(start)?;
+        self.settle_start(self.start.max(start))?;
         let below = self
             .segments
             .iter()
-            .take_while(|segment| segment.next <= start)
+            .take_while(|segment| segment.next <= self.start)
             .count();
         self.remove_oldest(below.min(self.segments.len() - 1))?;
-        Ok(start)
+        Ok(self.start)
     }
 
-    /// Deletes segments that retention no longer keeps; never above `high_watermark`, never the active one. Rolls the
-    /// active segment if all of it has expired, so that it can go the next time. Forgets expired producers. Answers with
-    /// the start.
+    fn may_start_at(&self, start: Offset) -> Result<(), LogError> {
+        self.usable()?;
+        let end = self.end_offset();
+        if start <= end {
+            return Ok(());
+        }
+        Err(LogError::OutOfRange {
+            offset: start,
+            start: self.start,
+            end,
+        })
+    }
+
+    /// The log begins at `start`, durably: what lies below may be deleted.
+    fn settle_start(&mut self, start: Offset) -> Result<(), LogError> {
+        self.mark_start(start)
+            .map_err(|cause| self.fail("move the start", cause))?;
+        self.start = start;
+        // Not before: epochs that do not cover a log's first batch would have it read whole at a restart.
+        self.epochs_dirty |= self.epochs.truncate_from_start(start);
+        Ok(())
+    }
+
+    /// Deletes segments that retention no longer keeps, and those below a start that was raised; never above
+    /// `high_watermark`, never the active one. Rolls the active segment if all of it has expired, so that it can go the next
+    /// time. Forgets expired producers. Answers with the start, which is durable then.
     ///
     /// # Errors
     /// `Storage`.
@@ -1096,14 +1139,9 @@ impl<D: Dir> Log<D> {
             self.start,
             now.wall,
         );
-        if count > 0 {
-            let start = self.start.max(candidates[count - 1].end);
-            self.mark_start(start)
-                .map_err(|cause| self.fail("move the start", cause))?;
-            self.start = start;
-            self.epochs_dirty |= self.epochs.truncate_from_start(self.start);
-            self.remove_oldest(count)?;
-        }
+        let gone = candidates[..count].last().map(|segment| segment.end);
+        self.settle_start(gone.map_or(self.start, |end| self.start.max(end)))?;
+        self.remove_oldest(count)?;
         Ok(self.start)
     }
 
@@ -1179,6 +1217,7 @@ impl<D: Dir> Log<D> {
             self.epochs_dirty = true;
         }
         self.segments.active_mut().close()?;
+        self.mark_start(self.start)?;
         self.write_snapshot(end)?;
         self.take_dirty().run()
     }

@@ -61,10 +61,8 @@ impl Mark {
     }
 
     /// Makes a mark where no sound one is: durable once the file and the directory are synced, damaged or absent before.
-    pub(crate) fn create<D: Dir>(&self, dir: &D, offset: Offset) -> io::Result<D::File> {
-        let file = dir.create_file(self.name)?;
-        file.write_at(&self.bytes(offset), 0)?;
-        Ok(file)
+    pub(crate) fn create<D: Dir>(&self, dir: &D, offset: Offset) -> io::Result<()> {
+        dir.create_file(self.name)?.write_at(&self.bytes(offset), 0)
     }
 
     pub(crate) fn read<D: Dir>(&self, dir: &D) -> io::Result<Marked> {

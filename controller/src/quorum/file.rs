@@ -36,6 +36,12 @@ pub(crate) const DURABLE: Kind = Kind {
     magic: "KUORUM-DURABLE-END",
     version: 1,
 };
+/// Why the log is not what it promised to be. It never is again: whoever finds this does not run.
+pub(crate) const DAMAGE: Kind = Kind {
+    name: "damage",
+    magic: "KUORUM-DAMAGE",
+    version: 1,
+};
 /// The last snapshot.
 pub(crate) const SNAPSHOT: Kind = Kind {
     name: "snapshot",

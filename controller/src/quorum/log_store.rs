@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 use super::Threads;
 use super::failure::Failure;
-use super::file::{DURABLE, PURGED, VOTE};
+use super::file::{DAMAGE, DURABLE, PURGED, VOTE};
 use super::types::{Entry, LogId, StorageError, StorageIOError, TypeConfig, Vote};
 
 /// How many bytes of entries one AppendEntries carries at most, unless a single entry is larger.
@@ -41,6 +41,8 @@ const MARK_EVERY: Duration = Duration::from_secs(1);
 /// What an operator can do whose controller has lost what it promised the others to keep.
 const NO_WAY_BACK: &str = "This controller cannot take part any more: do not format it anew, the quorum would not take it back either (docs/controller.md). Keep the others running; they are enough as long as they are a majority";
 const CANNOT_MARK: &str = "cannot note the durable end of the metadata log";
+/// When the log goes on in a new file.
+const SEGMENT_BYTES: u64 = 16 * 1024 * 1024;
 /// How much is read from the disk at once.
 const READ_BYTES: usize = 1024 * 1024;
 
@@ -136,6 +138,21 @@ impl<D: Dir> LogStore<D> {
         failure: Failure,
         threads: Threads,
     ) -> io::Result<Self> {
+        Self::open_sized(dir, clock, failure, threads, SEGMENT_BYTES)
+    }
+
+    /// As `open_on`, with files of another size.
+    pub(super) fn open_sized(
+        dir: D,
+        clock: Clock,
+        failure: Failure,
+        threads: Threads,
+        segment_bytes: u64,
+    ) -> io::Result<Self> {
+        let damage: Option<String> = DAMAGE.read_json(&dir)?;
+        if let Some(damage) = damage {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, damage));
+        }
         let vote = VOTE.read_json(&dir)?;
         let purged: Option<LogId> = PURGED.read_json(&dir)?;
         let marked: u64 = DURABLE.read_json(&dir)?.unwrap_or_default();
@@ -156,7 +173,7 @@ impl<D: Dir> LogStore<D> {
             same_boot: false,
         };
         let config = LogConfig {
-            segment_bytes: 16 * 1024 * 1024,
+            segment_bytes,
             segment_ms: i64::MAX,
             max_message_bytes: usize::MAX,
             retention_ms: None,
@@ -167,19 +184,21 @@ impl<D: Dir> LogStore<D> {
         let (mut log, recovery) =
             Log::open(log_dir, config, known, clock.now()).map_err(io::Error::other)?;
         if let Some(corruption) = &recovery.corruption {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!(
-                    "the metadata log is damaged ({corruption:?}): nothing was removed. {NO_WAY_BACK}"
-                ),
-            ));
+            let (at, reason) = (corruption.at, &corruption.reason);
+            let damage = format!(
+                "the metadata log is damaged at {at} ({reason}): what could not stay in it is kept beside it, in files named .damaged. {NO_WAY_BACK}"
+            );
+            // What is left looks sound to the next start, which must say the same.
+            DAMAGE.write_json(&dir, &damage)?;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, damage));
         }
-        if (log.end_offset().0 as u64) < marked {
+        // Below its start nothing can be missed: a snapshot has it.
+        let end = log.end_offset();
+        if (end.0 as u64) < marked && Offset(marked as i64) > start {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "the metadata log ends at {}, though it was durable up to {marked}: entries that were acknowledged are gone. {NO_WAY_BACK}",
-                    log.end_offset()
+                    "the metadata log ends at {end}, though it was durable up to {marked}: entries that were acknowledged are gone. {NO_WAY_BACK}"
                 ),
             ));
         }
@@ -512,17 +531,19 @@ fn flush<D: Dir>(state: &Mutex<State<D>>) -> io::Result<()> {
 
 /// Notes how far the log is durable, if that is not noted yet.
 fn mark<D: Dir>(dir: &D, state: &Mutex<State<D>>) -> io::Result<()> {
-    let durable = {
+    let (point, durable) = {
         let state = state.lock();
-        let durable = state.log.flushed_end().0 as u64;
+        let point = state.log.flushed_point();
+        let durable = point.offset.0 as u64;
         if state.log.failure().is_some() || durable == state.marked {
             return Ok(());
         }
-        durable
+        (point, durable)
     };
     DURABLE.write_json(dir, &durable)?;
-    state.lock().marked = durable;
-    Ok(())
+    let mut state = state.lock();
+    state.marked = durable;
+    state.log.checkpointed(point).map_err(io::Error::other)
 }
 
 fn truncate<D: Dir>(dir: &D, state: &Mutex<State<D>>, from: u64) -> io::Result<()> {

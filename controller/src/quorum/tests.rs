@@ -16,6 +16,7 @@ use openraft::{
 
 use uuid::Uuid;
 
+use super::Threads;
 use super::failure::Failure;
 use super::log_store::LogStore;
 use super::state_machine::StateMachine;
@@ -243,6 +244,59 @@ async fn the_power_may_fail_anywhere_in_a_purge_beyond_the_end() {
     }
 }
 
+/// A lagging controller gets a snapshot while its log lies in several files, and is killed at any moment of that: it must
+/// not take what is left for damage, because there is no way back from that.
+#[tokio::test]
+async fn a_purge_beyond_the_end_may_be_cut_short_between_two_files() {
+    let sized = |dir: &SimDir| {
+        let clock = Clock::seeded(1);
+        LogStore::open_sized(dir.clone(), clock, Failure::new(), Threads::Own, 20_000)
+    };
+    for killed in [true, false] {
+        for change in 0.. {
+            let dir = fresh(change + 1);
+            let mut store = sized(&dir).unwrap();
+            store.save_vote(&Vote::new(1, 1)).await.unwrap();
+            for index in 0..10 {
+                let entry = decision(1, index, 5_000);
+                store.blocking_append([entry]).await.unwrap();
+            }
+            let log = dir.subdirectory("__cluster_metadata-0");
+            let files = log.list().unwrap().into_iter();
+            let files = files.filter(|entry| entry.name.ends_with(".log"));
+            assert!(files.count() > 2, "several files");
+            store.mark_durable_end().await.unwrap();
+            dir.cut_power_after(change);
+            let purged = store.purge(id(2, 99)).await;
+            let whole = !dir.is_without_power();
+            drop(store);
+            if killed {
+                dir.kill();
+            } else {
+                dir.crash();
+            }
+            let what = format!("killed: {killed}, cut short at change {change}");
+            let mut store = sized(&dir).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let state = store.get_log_state().await.unwrap();
+            match state.last_purged_log_id {
+                Some(upto) => {
+                    assert_eq!((upto, state.last_log_id), (id(2, 99), Some(upto)), "{what}");
+                    assert_eq!(store.bounds(), (100, 100), "{what}");
+                }
+                None => assert_eq!(store.bounds(), (0, 10), "{what}"),
+            }
+            store
+                .blocking_append([blank(2, store.bounds().1)])
+                .await
+                .unwrap();
+            if whole {
+                purged.unwrap();
+                break;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn entries_that_were_durable_are_missed() {
     // What becomes of the log while the process is down, and whether it may run again.
@@ -287,10 +341,16 @@ async fn entries_that_were_durable_are_missed() {
         drop(store);
         dir.crash();
         damage(&dir.subdirectory("__cluster_metadata-0"));
+        let mut reasons = Vec::new();
         for start in 1..=2 {
             let again = LogStore::open(dir.clone(), Clock::seeded(1), Failure::new());
             assert_eq!(again.is_ok(), opens, "{what}, start {start}");
+            reasons.extend(again.err().map(|error| error.to_string()));
         }
+        assert!(
+            reasons.iter().all(|reason| *reason == reasons[0]),
+            "{what}: {reasons:#?}"
+        );
     }
 }
 

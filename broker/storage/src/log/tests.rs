@@ -7,6 +7,7 @@ use kuorum_protocol::{ProducerEpoch, ProducerId, Sequence};
 use proptest::prelude::*;
 
 use super::*;
+use crate::mark::Marked;
 use crate::sim_dir::SimDir;
 
 const EPOCH: LeaderEpoch = LeaderEpoch(1);
@@ -878,12 +879,13 @@ fn epochs_that_do_not_cover_the_log_are_learnt_again() {
 /// the log-start checkpoint was never written: what is missing was deleted, and nothing that was deleted comes back.
 #[test]
 fn whatever_moves_the_start_may_be_cut_short() {
-    for steps in 0..420 {
-        for killed in [true, false] {
+    for killed in [true, false] {
+        for steps in 0.. {
             let dir = SimDir::new(steps + 1);
             let mut least = Offset(0);
             dir.cut_power_after(steps);
-            let _ = life_of_deletions(&dir, &mut least);
+            let lived = life_of_deletions(&dir, &mut least);
+            let whole = !dir.is_without_power();
             if killed {
                 dir.kill();
             } else {
@@ -899,7 +901,137 @@ fn whatever_moves_the_start_may_be_cut_short() {
             assert!(log.start_offset() >= least, "{row}");
             everything(&log);
             append(&mut log, plain(1, 10, 1));
+            if whole {
+                lived.unwrap();
+                assert!(steps > 200, "{row}: the life is shorter than it was");
+                break;
+            }
         }
+    }
+}
+
+/// The same for a log that begins anew, above and below what it has, while the checkpoints tell of all it had and are
+/// written again on the way: what a reset leaves when it is cut short is less than they tell of, and is not damage.
+#[test]
+fn a_reset_may_be_cut_short_whatever_the_checkpoints_say() {
+    for to in [2, 20, 500] {
+        for killed in [true, false] {
+            for steps in 0.. {
+                let dir = SimDir::new(steps + 1);
+                let mut log = fresh(&dir);
+                for fill in 0..40 {
+                    append(&mut log, plain(1, 100, fill));
+                }
+                flush(&mut log);
+                assert!(log.segments().len() > 2, "several files");
+                log.advance_start(Offset(3)).unwrap();
+                let mut told = Known {
+                    same_boot: killed,
+                    ..Known::default()
+                };
+                tell(&mut log, &mut told).unwrap();
+                let before = (Offset(3), log.end_offset());
+                let mut least = Offset(-1);
+                dir.cut_power_after(steps);
+                let done = begin_anew(log, Offset(to), &mut told, &mut least);
+                let whole = !dir.is_without_power();
+                if killed {
+                    dir.kill();
+                } else {
+                    dir.crash();
+                }
+                let (mut log, recovery) = open(&dir, small_segments(), told);
+                let row = format!("to {to}, cut short after {steps}, killed: {killed}");
+                assert_eq!(recovery.corruption, None, "{row}");
+                let (start, end) = (log.start_offset(), log.end_offset());
+                let reset = start == Offset(to) && end <= Offset(to + 2);
+                let not_yet = start == before.0 && end <= before.1;
+                assert!(reset || not_yet, "{row}: [{start}, {end})");
+                assert!(end >= least, "{row}: {end} where {least} was durable");
+                everything(&log);
+                append(&mut log, plain(1, 10, 1));
+                if whole {
+                    done.unwrap();
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// A follower begins anew at `to`, and gets the batch whole that holds it.
+fn begin_anew(
+    mut log: Log<SimDir>,
+    to: Offset,
+    told: &mut Known,
+    least: &mut Offset,
+) -> Result<(), LogError> {
+    log.reset_to(to)?;
+    tell(&mut log, told)?;
+    *least = to;
+    let mut batch = plain(4, 100, 1);
+    let mut patched = BatchMut::parse(&mut batch).unwrap();
+    patched.set_base_offset(to.plus(-2).max(Offset(0)));
+    patched.set_leader_epoch(EPOCH);
+    if log.append_as_follower(&batch, EPOCH, now(1)).is_err() {
+        return Ok(());
+    }
+    tell(&mut log, told)?;
+    if let Some(job) = log.begin_flush() {
+        let result = job.run();
+        *least = log.finish_flush(job, result)?;
+    }
+    tell(&mut log, told)
+}
+
+/// A round of checkpoints, as a broker writes them.
+fn tell(log: &mut Log<SimDir>, told: &mut Known) -> Result<(), LogError> {
+    let point = log.prepare_checkpoint()?;
+    told.recovery_point = point.offset;
+    told.high_watermark = point.offset.min(log.end_offset());
+    told.log_start = log.start_offset();
+    log.checkpointed(point)
+}
+
+/// What a log that was made or emptied says of its start is as durable as the log itself.
+#[test]
+fn a_mark_that_says_the_same_is_made_durable_too() {
+    for seed in 0..20 {
+        let dir = SimDir::new(seed);
+        let mut log = fresh(&dir);
+        assert!(
+            log.dirty_files.is_empty(),
+            "a log that is never written keeps no file open for it"
+        );
+        log.reset_to(Offset(0)).unwrap();
+        dir.crash();
+        let files = dir.subdirectory("t-0");
+        assert_eq!(
+            START.read(&files).unwrap(),
+            Marked::At(Offset(0)),
+            "reset, seed {seed}"
+        );
+
+        let dir = SimDir::new(seed);
+        let mut log = fresh(&dir);
+        append(&mut log, plain(1, 10, 1));
+        flush(&mut log);
+        dir.crash();
+        let files = dir.subdirectory("t-0");
+        assert_eq!(
+            START.read(&files).unwrap(),
+            Marked::At(Offset(0)),
+            "flushed, seed {seed}"
+        );
+        files.remove("log-start").unwrap();
+        let mut log = fresh(&dir);
+        log.delete_expired(now(1), Offset(0)).unwrap();
+        dir.crash();
+        assert_eq!(
+            START.read(&files).unwrap(),
+            Marked::At(Offset(0)),
+            "idle, seed {seed}"
+        );
     }
 }
 
@@ -936,6 +1068,11 @@ fn life_of_deletions(dir: &SimDir, least: &mut Offset) -> Result<(), LogError> {
     fill(&mut log, 8)?;
     let end = log.end_offset();
     *least = log.delete_expired(now(2_000), end)?;
+    // A follower hears of its leader's start: that alone need not last.
+    log.raise_start(Offset(30))?;
+    log.delete_expired(now(2_000), end)?;
+    *least = Offset(30);
+    log.raise_start(Offset(36))?;
     // A follower begins anew above, then gets the batch whole that holds its start.
     log.reset_to(Offset(5_000))?;
     *least = Offset(5_000);
@@ -1203,6 +1340,8 @@ enum Step {
     FinishFlush,
     Truncate(u8),
     AdvanceStart(u8),
+    RaiseStart(u8),
+    DeleteRaised,
     Reset(u8),
     NewEpoch,
     Checkpoint,
@@ -1226,6 +1365,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::FinishFlush),
         2 => any::<u8>().prop_map(Step::Truncate),
         1 => any::<u8>().prop_map(Step::AdvanceStart),
+        1 => any::<u8>().prop_map(Step::RaiseStart),
+        1 => Just(Step::DeleteRaised),
         1 => any::<u8>().prop_map(Step::Reset),
         2 => Just(Step::NewEpoch),
         2 => Just(Step::Checkpoint),
@@ -1243,6 +1384,8 @@ struct Model {
     job: Option<(FlushJob<SimDir>, Offset)>,
     batches: Vec<Vec<u8>>,
     start: Offset,
+    /// What outlasts a power cut of it.
+    noted_start: Offset,
     durable: Offset,
     epoch: LeaderEpoch,
     sequences: std::collections::BTreeMap<i64, i32>,
@@ -1266,6 +1409,7 @@ impl Model {
             job: None,
             batches: Vec::new(),
             start: Offset(0),
+            noted_start: Offset(0),
             durable: Offset(0),
             epoch: LeaderEpoch(0),
             sequences: std::collections::BTreeMap::new(),
@@ -1348,6 +1492,7 @@ impl Model {
                 if new_end <= self.start && at < Offset(end) {
                     // The log is empty; what lay below its start is gone too.
                     self.batches.clear();
+                    self.noted_start = self.start;
                 }
                 self.cut_model(new_end);
                 self.epoch = self.epoch.next();
@@ -1356,6 +1501,18 @@ impl Model {
                 let (start, end) = (self.start.0, self.durable.0.max(self.start.0));
                 let at = Offset(start + (end - start) * i64::from(*at) / 255);
                 self.start = self.log().advance_start(at).unwrap();
+                self.noted_start = self.start;
+            }
+            Step::RaiseStart(at) => {
+                let (start, end) = (self.start.0, self.durable.0.max(self.start.0));
+                let at = Offset(start + (end - start) * i64::from(*at) / 255);
+                self.start = self.log().raise_start(at).unwrap();
+            }
+            Step::DeleteRaised => {
+                let high_watermark = self.durable.max(self.start);
+                let start = self.log().delete_expired(now(1), high_watermark).unwrap();
+                assert_eq!(start, self.start, "nothing has expired");
+                self.noted_start = start;
             }
             Step::Reset(ahead) => {
                 let at = self
@@ -1365,6 +1522,7 @@ impl Model {
                     .max(Offset(0));
                 self.log().reset_to(at).unwrap();
                 self.start = at;
+                self.noted_start = at;
                 self.durable = at;
                 self.batches.clear();
                 self.sequences.clear();
@@ -1401,6 +1559,7 @@ impl Model {
                 self.durable = end;
                 self.checkpoint = end;
                 self.start_checkpoint = self.start;
+                self.noted_start = self.start;
                 self.dir.crash();
                 self.reopen(true, false);
                 assert_eq!(self.log().end_offset(), end);
@@ -1427,6 +1586,14 @@ impl Model {
             self.durable
         );
         assert_eq!(log.flushed_end(), end);
+        let start = log.start_offset();
+        assert!(
+            start >= self.noted_start && start <= self.start,
+            "noted {}, raised to {}, found {start}",
+            self.noted_start,
+            self.start
+        );
+        (self.start, self.noted_start) = (start, start);
         self.log = Some(log);
         self.durable = end;
         self.cut_model(end);
