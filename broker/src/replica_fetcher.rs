@@ -650,9 +650,13 @@ impl LeaderFetcher {
         let act = || {
             hosted.with(|partition, effects| partition.on_fetched(ticket, &fetched, now, effects));
         };
+        // The leader's log may begin inside a batch, and this log anew with it.
+        let begins_anew = !fetched.records.is_empty()
+            && fetched.log_start > Offset::ZERO
+            && fetched.log_start >= ticket.offset;
         match fetched.diverging {
-            Some(_) => with_patience(act),
-            None => act(),
+            None if !begins_anew => act(),
+            _ => with_patience(act),
         }
     }
 
@@ -690,7 +694,14 @@ impl LeaderFetcher {
 
     fn failed(&self, hosted: &Arc<Hosted>, ticket: &Ticket, failure: FetchFailure) {
         let now = self.clock.now();
-        hosted.with(|partition, effects| partition.on_fetch_error(ticket, failure, now, effects));
+        let act = || {
+            hosted
+                .with(|partition, effects| partition.on_fetch_error(ticket, failure, now, effects));
+        };
+        match failure {
+            FetchFailure::OutOfRange { .. } => with_patience(act),
+            _ => act(),
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::assign_directories::{Placement, Placements};
 use crate::cluster::Membership;
 use crate::event_reporter::EventReports;
 use crate::metrics::Metrics;
-use crate::partition::{Effects, Identity, Partition};
+use crate::partition::{Effects, Identity, Partition, ReadError};
 use crate::replica_fetcher::Fetchers;
 use crate::salvage::Salvage;
 use crate::throttle::Throttle;
@@ -171,6 +171,20 @@ impl ReplicaManager {
                 .collect()
         });
         made.await
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    }
+
+    /// Moves the starts of logs that are led here, several at a time, on threads that may wait for the disk. Answers in order.
+    pub async fn delete_records(
+        &self,
+        asked: Vec<(Arc<Hosted>, Option<Offset>)>,
+    ) -> Vec<Result<Offset, ReadError>> {
+        let done = tokio::task::spawn_blocking(move || {
+            in_parallel(&asked, |(hosted, before)| {
+                hosted.with(|partition, effects| partition.delete_records(*before, effects))
+            })
+        });
+        done.await
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
 

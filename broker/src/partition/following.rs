@@ -115,8 +115,10 @@ impl<D: Dir, T> Partition<D, T> {
             self.release_waiters(fx);
         }
         let log_start = fetched.log_start.min(self.high_watermark);
+        // Not made durable here, where the fetches of all others wait: the leader says it again after a restart, and retention
+        // notes it before it deletes anything.
         if log_start > self.log.start_offset()
-            && let Err(error) = self.log.advance_start(log_start)
+            && let Err(error) = self.log.raise_start(log_start)
         {
             self.log_failed(error, fx);
             return;
@@ -154,7 +156,7 @@ impl<D: Dir, T> Partition<D, T> {
                     self.log.reset_to(fetched.log_start).map_err(storage)?;
                 }
                 let start = fetched.log_start.min(self.log.end_offset());
-                self.log.advance_start(start).map_err(storage)?;
+                self.log.raise_start(start).map_err(storage)?;
                 self.high_watermark = self.high_watermark.max(start).min(self.log.end_offset());
                 appended.map(|_| ())
             }
@@ -276,3 +278,6 @@ impl<D: Dir, T> Partition<D, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -202,7 +202,7 @@ impl<D: Dir, T> Partition<D, T> {
         Ok(self.own_end_of(epoch))
     }
 
-    /// Moves the log's start to `before`, or to the high watermark if `None`. Returns where it is now.
+    /// Moves the log's start to `before`, or to the high watermark if `None`. Returns where it is now, durably. Blocks.
     ///
     /// # Errors
     /// `OffsetOutOfRange` beyond the high watermark; `NotLeader`; `Storage`.
@@ -219,9 +219,7 @@ impl<D: Dir, T> Partition<D, T> {
                 log_end: self.high_watermark,
             });
         }
-        if start <= self.log.start_offset() {
-            return Ok(self.log.start_offset());
-        }
+        // One that was raised while this replica followed becomes durable here.
         match self.log.advance_start(start) {
             Ok(start) => {
                 fx.role_changed = true; // parked fetches below it must learn that they are out of range

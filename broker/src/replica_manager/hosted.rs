@@ -144,7 +144,8 @@ impl Hosted {
     }
 
     /// Runs `act` under the partition's lock, then carries out the effects it left: submits a flush, queues an ISR
-    /// proposal, completes parked produces, wakes parked fetches. Never blocks on a disk flush.
+    /// proposal, completes parked produces, wakes parked fetches. What serves or fetches does no flush under this lock;
+    /// what cuts a log, deletes of it or moves its start durably does, and is only called where blocking is allowed.
     pub fn with<R>(
         self: &Arc<Self>,
         act: impl FnOnce(&mut Partition<AnyDir>, &mut Effects) -> R,
