@@ -146,12 +146,14 @@ struct Directory<D: Dir> {
     /// How many partitions live here.
     partitions: AtomicU64,
     /// What each checkpoint on the disk may name, by its file: a log that is made under such a name is not the one it tells of.
-    told: Mutex<BTreeMap<&'static str, Told>>,
+    told: Mutex<ToldBy>,
     _lock: Option<D::Lock>,
 }
 
 /// The partitions that a checkpoint says something of.
 type Told = BTreeSet<(String, PartitionIndex)>;
+/// The same of each checkpoint, by its file.
+type ToldBy = BTreeMap<&'static str, Told>;
 
 fn told_of(lines: &[OffsetLine]) -> Told {
     let says_something = lines.iter().filter(|(_, _, offset)| offset.0 > 0);
@@ -746,8 +748,8 @@ fn find_logs<D: Dir>(
     directory: DirectoryId,
     clean: bool,
     same_boot: bool,
-) -> io::Result<(Vec<FoundLog<D>>, BTreeMap<&'static str, Told>)> {
-    let mut told = BTreeMap::new();
+) -> io::Result<(Vec<FoundLog<D>>, ToldBy)> {
+    let mut told = ToldBy::new();
     let mut read = |name| {
         let lines = read_offsets(dir, name)?;
         told.insert(name, told_of(&lines));
