@@ -180,7 +180,12 @@ impl<D: Dir> Recoverer<'_, D> {
         };
         let marked_start = match read_mark(dir, &START)? {
             Marked::At(start) => Some(start),
-            _ => None,
+            Marked::Damaged => {
+                // There was one. The checkpoint is as old or older: at worst a log that is whole is copied anew.
+                START.write(dir, known.log_start)?;
+                Some(known.log_start)
+            }
+            Marked::Absent | Marked::Newer { .. } => None,
         };
         let limit = floor.unwrap_or(Offset(i64::MAX));
         let epochs = dir

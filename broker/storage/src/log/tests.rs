@@ -811,6 +811,40 @@ fn a_log_without_its_oldest_segment_is_not_what_it_was() {
     }
 }
 
+/// A mark that is damaged leaves the checkpoint to say where the log begins, and no room for a segment to be missing.
+#[test]
+fn a_damaged_mark_is_not_one_that_never_was() {
+    for (lost, corrupt) in [(false, false), (true, true)] {
+        let dir = SimDir::new(1);
+        let mut log = fresh(&dir);
+        for fill in 0..60 {
+            append(&mut log, plain(1, 100, fill));
+        }
+        flush(&mut log);
+        let segments = log.segments();
+        let start = segments[2].base_offset;
+        log.advance_start(start).unwrap();
+        let known = Known {
+            recovery_point: log.end_offset(),
+            log_start: start,
+            same_boot: true,
+            ..Known::default()
+        };
+        dir.kill();
+        let files = dir.subdirectory("t-0");
+        write_atomically(&files, "log-start", b"KULS\0\x01").unwrap();
+        if lost {
+            files.remove(&name(start.0, "log")).unwrap();
+        }
+        let (log, recovery) = open(&dir, small_segments(), known);
+        assert_eq!(recovery.corruption.is_some(), corrupt, "lost: {lost}");
+        assert_eq!(log.start_offset(), start);
+        dir.kill();
+        let mark = files.read_file("log-start").unwrap().unwrap();
+        assert_eq!(mark.len(), 18, "it is written again");
+    }
+}
+
 /// An older version did not note where a log begins. What is there is believed once, and noted.
 #[test]
 fn a_log_of_an_older_version_begins_where_its_first_segment_does() {
