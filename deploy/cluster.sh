@@ -53,6 +53,20 @@ running() {
     echo "$pid"
 }
 
+# Whether a process of ours runs and is stopped by a signal.
+paused() { # role id
+    local pid
+    pid=$(running "$1" "$2") || return 1
+    grep -qsE '^State:[[:space:]]*[Tt]' "/proc/$pid/status"
+}
+# What runs and is paused, a line each, with what makes it go on.
+tell_what_is_paused() {
+    local role n
+    while read -r role n; do
+        ! paused "$role" "$n" || echo "$role $n is paused: 'make resume-$role ID=$n$vars' lets it go on"
+    done < <(members)
+}
+
 await_exit() { # role id seconds
     local deadline=$((SECONDS + $3))
     while running "$1" "$2" >/dev/null; do
@@ -106,6 +120,7 @@ start_one() { # role id
     # What programs of the chaos build keep there (docs/testing.md); others do not look.
     if [ -d "$dir/chaos" ]; then export KUORUM_CHAOS_DIR="$dir/chaos"; else unset KUORUM_CHAOS_DIR; fi
     [ -f "$dir/$role.properties" ] || die "there is no $role $n in $CLUSTER_DIR: run 'make up$vars' first"
+    ! paused "$role" "$n" || die "$role $n runs and is paused: 'make resume-$role ID=$n$vars' lets it go on"
     running "$role" "$n" >/dev/null && { echo "$role $n already runs (pid $(cat "$dir/pid"))"; return 0; }
     [ -x "$BIN_DIR/kuorum-$role" ] || die "there is no $BIN_DIR/kuorum-$role: run 'make up' once, it builds"
     # shellcheck disable=SC2046 # nothing, or words
@@ -142,6 +157,10 @@ stop_one() { # role id
     kill -CONT "$pid" 2>/dev/null || true
     kill -TERM "$pid" 2>/dev/null || true
     await_exit "$1" "$2" 60 || die "$1 $2 (pid $pid) has not stopped within 60 s"
+}
+
+stop_or_say() { # role id
+    if running "$1" "$2" >/dev/null; then stop_one "$1" "$2"; else echo "$1 $2 does not run"; fi
 }
 
 signal_one() { # signal role id
@@ -193,7 +212,7 @@ tell_what_runs() {
 }
 
 up() {
-    local n role fresh='' started=''
+    local n role fresh='' started='' asleep
     if [ -f "$CLUSTER_DIR/cluster_id" ]; then
         [ "$asked_port_base" = 9092 ] || [ "$asked_port_base" = "$PORT_BASE" ] ||
             die "the cluster in $CLUSTER_DIR was made with PORT_BASE=$PORT_BASE and keeps it: 'make clean$vars' first, or choose another CLUSTER_DIR"
@@ -207,6 +226,9 @@ up() {
     if [ -n "${SET:-}" ]; then printf '%s\n' "$SET" >"$CLUSTER_DIR/set"
     elif [ -n "${SET_CLEARED:-}" ]; then rm -f "$CLUSTER_DIR/set"; fi
     warn_of_ephemeral_ports
+    # A paused process would be waited for in vain.
+    asleep=$(tell_what_is_paused)
+    [ -z "$asleep" ] || die "$asleep"
     trap '[ $? = 0 ] || tell_what_runs' EXIT
     # Not in a pipe: `die` ends all of it.
     while read -r role n; do
@@ -260,7 +282,7 @@ status() {
     while read -r n role; do
         if pid=$(running "$role" "$n"); then
             state=running
-            ! grep -qsE '^State:[[:space:]]*[Tt]' "/proc/$pid/status" || state=paused
+            ! paused "$role" "$n" || state=paused
         else pid=-; state=stopped; fi
         if [ "$role" = broker ]; then printf '%-6s %-12s %-10s %-8s %s\n' "$n" "$role" $state "$pid" "clients $(host "$n"):$(client_port "$n"), http $(http_port "$n")"
         else printf '%-6s %-12s %-10s %-8s %s\n' "$n" "$role" $state "$pid" "quorum $(host "$n"):$(quorum_port "$n"), admin $(admin_port "$n")"; fi
@@ -298,7 +320,7 @@ case $command in kill|stop|start|pause|resume|wipe|add)
     if [ $command = add ]; then { [ "$what" = broker ] && [[ "$id" =~ ^[4-9]$ ]]; } || die "ID=$id cannot be added: a local cluster takes brokers up to 9, so say ID=4 to ID=9"
     else [[ "$id" =~ ^[1-3]$ ]] || { [ "$what" = broker ] && [ -n "$id" ] && grep -qx "$id" <<<"$(added)"; } || {
         ids=("${NODES[@]}"); [ "$what" != broker ] || ids+=($(added))
-        list=$(printf ', ID=%s' "${ids[@]:0:${#ids[@]}-1}"); die "which $what? Say ${list:2} or ID=${ids[-1]}"; }; fi
+        list=$(printf ', ID=%s' "${ids[@]:0:${#ids[@]}-1}"); die "which $what?${id:+ There is no $what $id.} Say ${list:2} or ID=${ids[-1]}"; }; fi
     [ -f "$CLUSTER_DIR/port_base" ] || die "there is no cluster in $CLUSTER_DIR: run 'make up$vars' first" ;;
 esac
 case $command in
@@ -313,7 +335,7 @@ case $command in
     env) printf 'KUORUM_BOOTSTRAP=%s\nKUORUM_ADMIN=%s\n' "$(bootstrap)" "$(admins)" ;;
     variables) printf '%s\n' "$vars" ;;
     kill) each kill_one "$what" "$id" ;;
-    stop) each stop_one "$what" "$id" ;;
+    stop) each stop_or_say "$what" "$id" ;;
     start) each start_one "$what" "$id"; each await_bound "$what" "$id" ;;
     pause) case $what in node) signal_one STOP controller "$id"; signal_one STOP broker "$id" ;; *) signal_one STOP "$what" "$id" ;; esac ;;
     resume) case $what in node) signal_one CONT controller "$id"; signal_one CONT broker "$id" ;; *) signal_one CONT "$what" "$id" ;; esac ;;

@@ -30,7 +30,7 @@ async fn main() -> Result<ExitCode> {
     let place = Arguments::parse().place;
     let cluster = place.cluster(".cluster", 9_092)?;
 
-    println!("Starting three controllers and three brokers …");
+    println!("Starting the local cluster …");
     let start = Instant::now();
     cluster.up(&place.set)?;
     let bootstrap = cluster.bootstrap()?;
