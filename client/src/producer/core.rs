@@ -198,10 +198,21 @@ impl<T> Batch<T> {
         }
     }
 
-    fn time_out(self, under_way: bool, done: &mut Done<T>) {
+    /// `asked`: the broker that has it and has not answered yet, if it is under way.
+    fn time_out(self, asked: Option<i32>, done: &mut Done<T>) {
+        let last = match (asked, self.attempts) {
+            (None, _) => self.last_error.clone(),
+            (Some(broker), ..=1) => format!("broker {broker} has not answered"),
+            (Some(broker), _) => {
+                format!(
+                    "broker {broker} has not answered; before that: {}",
+                    self.last_error
+                )
+            }
+        };
         let error = ProduceError::Timeout {
-            possibly_persisted: under_way || self.in_doubt,
-            last: self.last_error.clone(),
+            possibly_persisted: asked.is_some() || self.in_doubt,
+            last,
         };
         self.fail(&error, &[], done);
     }
@@ -771,7 +782,7 @@ impl<T> Core<T> {
             false => format!("{}: {message}", code.name()),
         };
         if now >= batch.expires {
-            return batch.time_out(false, done);
+            return batch.time_out(None, done);
         }
         let mut backoff =
             Backoff::new(self.settings.retry_backoff, self.settings.retry_backoff_max);
@@ -794,7 +805,7 @@ impl<T> Core<T> {
                 .is_some_and(|flight| flight.batch.expires <= now)
             {
                 if let Some(flight) = queue.in_flight.pop_front() {
-                    flight.batch.time_out(true, done);
+                    flight.batch.time_out(Some(flight.broker), done);
                 }
             }
             while queue
@@ -803,7 +814,7 @@ impl<T> Core<T> {
                 .is_some_and(|batch| batch.expires <= now)
             {
                 if let Some(batch) = queue.waiting.pop_front() {
-                    batch.time_out(false, done);
+                    batch.time_out(None, done);
                 }
             }
         }

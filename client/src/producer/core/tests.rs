@@ -408,15 +408,52 @@ fn a_deposed_leader_is_not_waited_for() {
 }
 
 #[test]
+fn a_try_without_an_answer_is_not_called_unsent() {
+    let mut desk = Desk::new(settings());
+    desk.batch(&[1]);
+    let sent = desk.drain();
+    desk.answer(&sent[0].0, refused(ErrorCode::NotEnoughReplicas));
+    desk.wait(150);
+    assert_eq!(desk.drain().len(), 1);
+    desk.batch(&[2]);
+    desk.core.expire(at(200_000), &mut desk.done);
+    let said: Vec<String> = desk
+        .done
+        .drain(..)
+        .map(|(_, result)| result.unwrap_err().to_string())
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "not acknowledged in time (the record may be in the log; last: broker 1 has not answered; before that: \
+             NOT_ENOUGH_REPLICAS)",
+            "not acknowledged in time (the record is not in the log; last: it was never sent)",
+        ]
+    );
+}
+
+#[test]
 fn time_runs_out() {
-    // (what happened before, whether the record may be in the log)
-    let rows: [(Option<Result<Ack, Failure>>, bool); 4] = [
-        (None, true),
-        (Some(refused(ErrorCode::NotEnoughReplicas)), false),
-        (Some(refused(ErrorCode::NotEnoughReplicasAfterAppend)), true),
-        (Some(Err(Failure::NoAnswer("closed".into()))), true),
+    // (what happened before, whether the record may be in the log, what is said of the last try)
+    let rows: [(Option<Result<Ack, Failure>>, bool, &str); 4] = [
+        (None, true, "broker 1 has not answered"),
+        (
+            Some(refused(ErrorCode::NotEnoughReplicas)),
+            false,
+            "NOT_ENOUGH_REPLICAS",
+        ),
+        (
+            Some(refused(ErrorCode::NotEnoughReplicasAfterAppend)),
+            true,
+            "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        ),
+        (
+            Some(Err(Failure::NoAnswer("closed".into()))),
+            true,
+            "NETWORK_EXCEPTION: closed",
+        ),
     ];
-    for (answer, expected) in rows {
+    for (answer, expected, said) in rows {
         let mut desk = Desk::new(settings());
         desk.batch(&[1]);
         let sent = desk.drain();
@@ -428,7 +465,10 @@ fn time_runs_out() {
         desk.core.expire(at(120_000), &mut desk.done);
         let (_, result) = desk.done.pop().unwrap();
         let error = result.unwrap_err();
-        assert!(matches!(error, ProduceError::Timeout { .. }));
+        let ProduceError::Timeout { last, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(last, said);
         assert_eq!(error.possibly_persisted(), expected);
         desk.answer(&sent[0].0, OK);
         assert!(
