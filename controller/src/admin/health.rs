@@ -19,7 +19,7 @@ use super::{Admin, quorum};
 const SAMPLE: usize = 10;
 
 /// The state of the cluster.
-#[utoipa::path(get, path = "/api/v1/cluster/health", responses((status = 200, body = Health)))]
+#[utoipa::path(get, operation_id = "getHealth", tag = "health", path = "/api/v1/cluster/health", responses((status = 200, body = Health)))]
 pub(super) async fn get(State(admin): State<Admin>) -> Json<Health> {
     let mut reasons = Vec::new();
     let silent_ids = quorum::silent(&admin).await;
@@ -137,12 +137,15 @@ fn of_image(image: &MetadataImage) -> Vec<HealthReason> {
         let partitions = image.partitions();
         partitions.filter(|(_, _, found)| found.isr.len() < found.replication_factor())
     };
-    let behind = out_of_sync(under_replicated().map(|(_, _, partition)| &**partition));
+    let cure = cure(
+        image,
+        under_replicated().map(|(_, _, partition)| &**partition),
+    );
     reasons.push(reason(
         "UNDER_REPLICATED_PARTITIONS",
         under_replicated().map(|(topic, index, _)| format!("{}-{index}", topic.name)),
         "a replica is down or too far behind",
-        format!("start {behind} and wait until they have caught up"),
+        cure,
     ));
     reasons.retain(|reason| reason.count > 0);
     reasons
@@ -191,15 +194,47 @@ fn reason(
     }
 }
 
-/// The brokers whose replicas of these partitions are out of sync, in words.
-fn out_of_sync<'a>(partitions: impl Iterator<Item = &'a PartitionImage>) -> String {
-    let mut brokers = BTreeSet::new();
+/// What brings these partitions back into sync: those that are down are to be started, those that run only take time.
+fn cure<'a>(image: &MetadataImage, partitions: impl Iterator<Item = &'a PartitionImage>) -> String {
+    let (mut down, mut behind) = (BTreeSet::new(), BTreeSet::new());
     for partition in partitions {
-        let replicas = partition.replicas.iter().copied();
-        brokers.extend(replicas.filter(|replica| !partition.isr.contains(replica)));
+        for replica in &partition.replicas {
+            if !image.is_active(*replica) {
+                down.insert(*replica);
+            } else if !partition.isr.contains(replica) {
+                behind.insert(*replica);
+            }
+        }
     }
-    let brokers: Vec<BrokerId> = brokers.into_iter().collect();
-    format!("the brokers that are out of sync ({})", list(&brokers))
+    let down: Vec<String> = down
+        .into_iter()
+        .map(|broker| format!("{broker} {}", standing(image, broker)))
+        .collect();
+    let down = down.join(", ");
+    let behind: Vec<BrokerId> = behind.into_iter().collect();
+    let behind = list(&behind);
+    match (down.is_empty(), behind.is_empty()) {
+        (false, true) => {
+            format!("start the brokers that are down ({down}) and wait until they have caught up")
+        }
+        (false, false) => format!(
+            "start the brokers that are down ({down}), and wait until they and those that run out of sync ({behind}) have \
+             caught up"
+        ),
+        (true, _) => format!(
+            "wait until the brokers that run out of sync ({behind}) have caught up; if they do not, their logs say why"
+        ),
+    }
+}
+
+/// Why a broker is not active, in a word or two.
+fn standing(image: &MetadataImage, broker: BrokerId) -> &'static str {
+    match image.broker(broker) {
+        None => "not registered",
+        Some(broker) if broker.fenced => "fenced",
+        Some(broker) if broker.directories.is_empty() => "without a working log directory",
+        Some(_) => "shutting down",
+    }
 }
 
 /// Directories that replicas are in and their brokers do not have online.
@@ -382,10 +417,7 @@ fn under_min_isr(image: &MetadataImage) -> [HealthReason; 2] {
             )
         })
     };
-    let start = |unclean: bool| {
-        let behind = out_of_sync(under(unclean).map(|(_, _, partition)| &**partition));
-        format!("start {behind}")
-    };
+    let start = |unclean: bool| cure(image, under(unclean).map(|(_, _, partition)| &**partition));
     [
         reason(
             "UNDER_MIN_ISR_PARTITIONS",
@@ -534,7 +566,10 @@ mod tests {
             (
                 "alive=1 leader=1 isr=1 min=2",
                 "UNDER_MIN_ISR_PARTITIONS",
-                &["acks=all is refused", "out of sync (2, 3)"],
+                &[
+                    "acks=all is refused",
+                    "start the brokers that are down (2 fenced, 3 fenced) and wait",
+                ],
             ),
             (
                 "alive=1 leader=1 isr=1,2 min=5",
@@ -542,9 +577,22 @@ mod tests {
                 &["2 of 3 in sync; min.insync.replicas=5 means all"],
             ),
             (
-                "alive=1 leader=1 isr=1,2",
+                "alive=1,2 leader=1 isr=1,2",
                 "UNDER_REPLICATED_PARTITIONS",
-                &["start the brokers that are out of sync (3) and wait"],
+                &["start the brokers that are down (3 fenced) and wait until they"],
+            ),
+            (
+                "alive=3 isr=1,2",
+                "UNDER_REPLICATED_PARTITIONS",
+                &[
+                    "down (1 fenced, 2 fenced), and wait",
+                    "those that run out of sync (3)",
+                ],
+            ),
+            (
+                "alive=1,2,3 leader=1 isr=1",
+                "UNDER_REPLICATED_PARTITIONS",
+                &["wait until the brokers that run out of sync (2, 3) have caught up"],
             ),
             (
                 "alive=1 leader=1 isr=1 min=2 unclean=true",
