@@ -619,6 +619,7 @@ mod tests {
             value: Some(value.to_owned()),
             source,
             default: None,
+            fallback: None,
             read_only: false,
             doc: String::new(),
         };

@@ -14,6 +14,9 @@ pub struct ConfigEntry {
     pub source: ConfigSource,
     /// What it would be if nobody had said anything.
     pub default: Option<String>,
+    /// What it would be if this topic, or the cluster's default, said nothing: what unsetting it goes back to.
+    #[serde(default)]
+    pub fallback: Option<String>,
     pub read_only: bool,
     /// What the key does.
     #[serde(default)]

@@ -24,7 +24,7 @@ struct Load {
 }
 
 /// Registered brokers, by id.
-#[utoipa::path(get, path = "/api/v1/brokers", params(PageQuery), responses(
+#[utoipa::path(get, operation_id = "listBrokers", tag = "brokers", path = "/api/v1/brokers", params(PageQuery), responses(
     (status = 200, body = Page<Broker>), (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
     State(admin): State<Admin>,
@@ -37,7 +37,7 @@ pub(super) async fn list(
 }
 
 /// One broker.
-#[utoipa::path(get, path = "/api/v1/brokers/{id}", params(("id" = i32, Path)), responses(
+#[utoipa::path(get, operation_id = "getBroker", tag = "brokers", path = "/api/v1/brokers/{id}", params(("id" = i32, Path)), responses(
     (status = 200, body = Broker), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
     State(admin): State<Admin>,
@@ -56,7 +56,7 @@ pub(super) async fn get(
 
 /// Takes leadership from a broker and keeps it away until it is undrained, restarts or not. Leadership only moves within
 /// the ISR: what no other member can lead stays. Answers with the broker as it then is; asking again changes nothing.
-#[utoipa::path(post, path = "/api/v1/brokers/{id}/drain", params(("id" = i32, Path)), responses(
+#[utoipa::path(post, operation_id = "drainBroker", tag = "brokers", path = "/api/v1/brokers/{id}/drain", params(("id" = i32, Path)), responses(
     (status = 200, body = Broker), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn drain(
     State(admin): State<Admin>,
@@ -66,7 +66,7 @@ pub(super) async fn drain(
 }
 
 /// Lets a broker lead again. Its partitions come back with the next election of preferred leaders.
-#[utoipa::path(post, path = "/api/v1/brokers/{id}/undrain", params(("id" = i32, Path)), responses(
+#[utoipa::path(post, operation_id = "undrainBroker", tag = "brokers", path = "/api/v1/brokers/{id}/undrain", params(("id" = i32, Path)), responses(
     (status = 200, body = Broker), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn undrain(
     State(admin): State<Admin>,

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use kuorum_admin_api::{ConfigEntry, ConfigPatch, ConfigSource, Page, PageQuery, Problem};
+use kuorum_metadata::MetadataImage;
 use kuorum_metadata::control::command::{
     AlterConfigs, AlterConfigsResource, ConfigOp, ConfigOpKind,
 };
@@ -17,7 +18,7 @@ use super::topics::{config_pointer, unknown};
 use super::{Admin, mismatched};
 
 /// What is in force for a topic.
-#[utoipa::path(get, path = "/api/v1/topics/{topic}/configs", params(("topic" = String, Path), PageQuery), responses(
+#[utoipa::path(get, operation_id = "getTopicConfigs", tag = "configs", path = "/api/v1/topics/{topic}/configs", params(("topic" = String, Path), PageQuery), responses(
     (status = 200, body = Page<ConfigEntry>), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_topic(
     State(admin): State<Admin>,
@@ -25,16 +26,16 @@ pub(super) async fn get_topic(
     Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<ConfigEntry>>, Refused> {
     let image = admin.quorum.image();
-    image.topic(&name).ok_or_else(|| unknown(&name))?;
+    image.topic(&name).ok_or_else(|| unknown(&image, &name))?;
     entries(
         &query,
         &format!("topics/{name}/configs"),
-        image.describe_topic(&name),
+        of_topic(&image, &name),
     )
 }
 
 /// Changes a topic's overrides, all of them or none.
-#[utoipa::path(patch, path = "/api/v1/topics/{topic}/configs", params(("topic" = String, Path)),
+#[utoipa::path(patch, operation_id = "changeTopicConfigs", tag = "configs", path = "/api/v1/topics/{topic}/configs", params(("topic" = String, Path)),
     request_body = ConfigPatch, responses((status = 200, body = Page<ConfigEntry>),
     (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 404, body = Problem, content_type = "application/problem+json")))]
@@ -45,26 +46,22 @@ pub(super) async fn patch_topic(
 ) -> Result<Json<Page<ConfigEntry>>, Refused> {
     let path = format!("/api/v1/topics/{name}/configs");
     alter(&admin, ConfigResource::Topic(name.clone()), patch, &path).await?;
-    let values = admin.quorum.image().describe_topic(&name);
+    let values = of_topic(&admin.quorum.image(), &name);
     entries(&PageQuery::default(), &path, values)
 }
 
 /// What topics get that say nothing themselves, and what the controllers decide by.
-#[utoipa::path(get, path = "/api/v1/cluster/configs", params(PageQuery), responses(
+#[utoipa::path(get, operation_id = "getClusterConfigs", tag = "configs", path = "/api/v1/cluster/configs", params(PageQuery), responses(
     (status = 200, body = Page<ConfigEntry>)))]
 pub(super) async fn get_cluster(
     State(admin): State<Admin>,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<ConfigEntry>>, Refused> {
-    entries(
-        &query,
-        "cluster/configs",
-        admin.quorum.image().describe_cluster(),
-    )
+    entries(&query, "cluster/configs", of_cluster(&admin.quorum.image()))
 }
 
 /// Changes the cluster's defaults while it runs.
-#[utoipa::path(patch, path = "/api/v1/cluster/configs", request_body = ConfigPatch, responses(
+#[utoipa::path(patch, operation_id = "changeClusterConfigs", tag = "configs", path = "/api/v1/cluster/configs", request_body = ConfigPatch, responses(
     (status = 200, body = Page<ConfigEntry>),
     (status = 400, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn patch_cluster(
@@ -78,7 +75,7 @@ pub(super) async fn patch_cluster(
         "/api/v1/cluster/configs",
     )
     .await?;
-    let values = admin.quorum.image().describe_cluster();
+    let values = of_cluster(&admin.quorum.image());
     entries(&PageQuery::default(), "cluster/configs", values)
 }
 
@@ -137,17 +134,45 @@ async fn alter(
     }))
 }
 
+/// A value in force, and what it would be without the override of the resource that was asked for.
+type WithFallback = (EffectiveValue, Option<String>);
+
+fn of_topic(image: &MetadataImage, name: &str) -> Vec<WithFallback> {
+    let values = image.describe_topic(name).into_iter();
+    let with_fallback = values.map(|value| {
+        let fallback = match value.read_only {
+            true => value.value.clone(),
+            // No topic has an empty name: it has what those have that say nothing, in the key's own unit.
+            false => image.effective_topic_value("", value.key.name),
+        };
+        (value, fallback)
+    });
+    with_fallback.collect()
+}
+
+fn of_cluster(image: &MetadataImage) -> Vec<WithFallback> {
+    let values = image.describe_cluster().into_iter();
+    let with_fallback = values.map(|value| {
+        let mut weaker = value.synonyms.iter();
+        let weaker = weaker.find(|synonym| synonym.source != Origin::ClusterDefault);
+        let fallback = weaker.map(|synonym| synonym.value.clone());
+        (value, fallback)
+    });
+    with_fallback.collect()
+}
+
 fn entries(
     query: &PageQuery,
     list: &str,
-    mut values: Vec<EffectiveValue>,
+    mut values: Vec<WithFallback>,
 ) -> Result<Json<Page<ConfigEntry>>, Refused> {
-    values.sort_by_key(|value| value.key.name);
-    let entries = values.into_iter().map(|value| ConfigEntry {
+    values.sort_by_key(|(value, _)| value.key.name);
+    let entries = values.into_iter().map(|(value, fallback)| ConfigEntry {
         name: value.key.name.to_owned(),
         source: source(value.source),
         // The key's own: the synonyms may count in other units, `log.retention.hours` for one.
         default: value.key.default_value().map(str::to_owned),
+        fallback,
         value: value.value,
         read_only: value.read_only,
         doc: value.key.doc.to_owned(),
@@ -162,5 +187,55 @@ fn source(origin: Origin) -> ConfigSource {
         Origin::ClusterDefault => ConfigSource::ClusterDefault,
         Origin::File => ConfigSource::ControllerFile,
         Origin::BuiltIn => ConfigSource::Default,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kuorum_metadata::record::MetadataRecord;
+    use kuorum_protocol::TopicId;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_a_value_goes_back_to_is_what_the_cluster_says() {
+        let set = |resource: ConfigResource, value: &str| MetadataRecord::Config {
+            resource,
+            name: "min.insync.replicas".to_owned(),
+            value: Some(value.to_owned()),
+        };
+        let topic = MetadataRecord::Topic {
+            name: "t".to_owned(),
+            topic_id: TopicId(Uuid::from_u128(7)),
+        };
+        let of_the_topic = set(ConfigResource::Topic("t".to_owned()), "3");
+        let of_the_cluster = set(ConfigResource::ClusterDefault, "2");
+        let of_the_file = set(ConfigResource::ControllerFile, "4");
+        // (what is set, then what the topic's value and the cluster's go back to)
+        let rows = [
+            (vec![], "1", "1"),
+            (vec![of_the_topic.clone()], "1", "1"),
+            (vec![of_the_topic.clone(), of_the_cluster.clone()], "2", "1"),
+            (vec![of_the_topic, of_the_cluster, of_the_file], "2", "4"),
+        ];
+        for (records, topic_falls_to, cluster_falls_to) in rows {
+            let records = [vec![topic.clone()], records].concat();
+            let image = MetadataImage::from_records(0, &records);
+            let fallback = |values: Vec<WithFallback>| {
+                let mut values = values.into_iter();
+                let found = values.find(|(value, _)| value.key.name == "min.insync.replicas");
+                found.and_then(|(_, fallback)| fallback)
+            };
+            let found = (
+                fallback(of_topic(&image, "t")),
+                fallback(of_cluster(&image)),
+            );
+            let expected = (
+                Some(topic_falls_to.to_owned()),
+                Some(cluster_falls_to.to_owned()),
+            );
+            assert_eq!(found, expected, "{records:?}");
+        }
     }
 }

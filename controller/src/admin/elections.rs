@@ -27,7 +27,7 @@ const LOSS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Elects leaders. Answers 200 if anything was elected or nothing needed to be, with what became of each partition. An
 /// unclean election is of one topic, whose name is repeated in `confirm`; the answer says what is known to be lost.
-#[utoipa::path(post, path = "/api/v1/elections", request_body = ElectionRequest, responses(
+#[utoipa::path(post, operation_id = "electLeaders", tag = "elections", path = "/api/v1/elections", request_body = ElectionRequest, responses(
     (status = 200, body = ElectionReport),
     (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 409, body = Problem, content_type = "application/problem+json")))]

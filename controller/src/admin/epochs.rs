@@ -19,7 +19,7 @@ use super::topics::unknown;
 use crate::fleet::EpochReport;
 
 /// A partition's leader epochs, oldest first.
-#[utoipa::path(get, path = "/api/v1/topics/{topic}/partitions/{partition}/epochs",
+#[utoipa::path(get, operation_id = "listLeaderEpochs", tag = "epochs", path = "/api/v1/topics/{topic}/partitions/{partition}/epochs",
     params(("topic" = String, Path), ("partition" = i32, Path), PageQuery), responses(
     (status = 200, body = EpochPage), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
@@ -28,7 +28,7 @@ pub(super) async fn list(
     Query(query): Query<PageQuery>,
 ) -> Result<Json<EpochPage>, Refused> {
     let image = admin.quorum.image();
-    let topic = image.topic(&name).ok_or_else(|| unknown(&name))?;
+    let topic = image.topic(&name).ok_or_else(|| unknown(&image, &name))?;
     let path = format!("/api/v1/topics/{name}/partitions/{index}/epochs");
     let partition = topic.partition(index).ok_or_else(|| {
         Refused::kafka(

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use kuorum_admin_api::{Event, EventOrder, EventPage, EventQuery, Page, PageQuery, Problem};
 use kuorum_metadata::EventId;
+use kuorum_metadata::config_def::nearest;
 use kuorum_metadata::events::{EventFilter, EventKind};
 use kuorum_protocol::error_code::ErrorCode;
 use kuorum_protocol::{BrokerId, Timestamp};
@@ -41,7 +42,7 @@ pub(super) fn is_stream(path: &str, headers: &HeaderMap) -> bool {
 /// What happened, a page at a time; or with `Accept: text/event-stream` as it happens, from `Last-Event-ID`, `after` or
 /// `since` on. A stream sends each event as JSON under its id, a comment at least every 15 seconds, and `event: reset`
 /// when some of the events asked for are no longer kept.
-#[utoipa::path(get, path = "/api/v1/events", params(EventQuery), responses(
+#[utoipa::path(get, operation_id = "listEvents", tag = "events", path = "/api/v1/events", params(EventQuery), responses(
     (status = 200, body = EventPage), (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
@@ -173,10 +174,13 @@ fn filter(query: &EventQuery) -> Result<EventFilter, Refused> {
         .flat_map(|kinds| kinds.split(','))
         .map(|kind| match EventKind::NAMES.contains(&kind) {
             true => Ok(kind.to_owned()),
-            false => Err(invalid(format!(
-                "type {kind:?} is not one of {}",
-                EventKind::NAMES.join(", ")
-            ))),
+            false => Err(invalid(match nearest(kind, EventKind::NAMES.into_iter()) {
+                Some(known) => format!("there is no type {kind:?}; did you mean {known}?"),
+                None => format!(
+                    "type {kind:?} is not one of {}",
+                    EventKind::NAMES.join(", ")
+                ),
+            })),
         })
         .collect::<Result<_, _>>()?;
     if query.partition.is_some() && query.topic.is_none() {

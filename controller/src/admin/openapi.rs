@@ -48,3 +48,34 @@ struct Description;
 pub(super) async fn get() -> Json<utoipa::openapi::OpenApi> {
     Json(Description::openapi())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_name_of_its_own_and_a_plain_tag() {
+        let document = serde_json::to_value(Description::openapi()).expect("it is JSON");
+        let paths = document["paths"].as_object().expect("there are paths");
+        let mut known: BTreeMap<String, String> = BTreeMap::new();
+        for (path, operations) in paths {
+            for (method, operation) in operations.as_object().expect("operations by method") {
+                let place = format!("{method} {path}");
+                let id = operation["operationId"].as_str().expect(&place).to_owned();
+                let tags = operation["tags"].as_array().expect(&place);
+                let plain = |text: &str| text.chars().all(|letter| letter.is_ascii_alphabetic());
+                assert!(plain(&id), "{place}: {id:?}");
+                assert!(
+                    tags.len() == 1 && tags[0].as_str().is_some_and(plain),
+                    "{place}: {tags:?}"
+                );
+                if let Some(other) = known.insert(id.clone(), place.clone()) {
+                    panic!("{place} and {other} are both {id}");
+                }
+            }
+        }
+        assert!(known.len() > 20, "{known:?}");
+    }
+}

@@ -14,7 +14,7 @@ use super::topics::unknown;
 use crate::fleet::{PartitionReport, Survey};
 
 /// A topic's partitions, a page at a time; the leaders of that page are asked.
-#[utoipa::path(get, path = "/api/v1/topics/{topic}/partitions", params(("topic" = String, Path), PageQuery), responses(
+#[utoipa::path(get, operation_id = "listPartitions", tag = "partitions", path = "/api/v1/topics/{topic}/partitions", params(("topic" = String, Path), PageQuery), responses(
     (status = 200, body = PartitionPage), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
     State(admin): State<Admin>,
@@ -22,7 +22,7 @@ pub(super) async fn list(
     Query(query): Query<PageQuery>,
 ) -> Result<Json<PartitionPage>, Refused> {
     let image = admin.quorum.image();
-    let topic = image.topic(&name).ok_or_else(|| unknown(&name))?;
+    let topic = image.topic(&name).ok_or_else(|| unknown(&image, &name))?;
     let list = format!("topics/{name}/partitions");
     let Page {
         items: indexes,
@@ -42,7 +42,7 @@ pub(super) async fn list(
 }
 
 /// One partition, as a page of one.
-#[utoipa::path(get, path = "/api/v1/topics/{topic}/partitions/{partition}",
+#[utoipa::path(get, operation_id = "getPartition", tag = "partitions", path = "/api/v1/topics/{topic}/partitions/{partition}",
     params(("topic" = String, Path), ("partition" = i32, Path)), responses(
     (status = 200, body = PartitionPage), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
@@ -50,7 +50,7 @@ pub(super) async fn get(
     Path((name, index)): Path<(String, PartitionIndex)>,
 ) -> Result<Json<PartitionPage>, Refused> {
     let image = admin.quorum.image();
-    let topic = image.topic(&name).ok_or_else(|| unknown(&name))?;
+    let topic = image.topic(&name).ok_or_else(|| unknown(&image, &name))?;
     let partition = topic.partition(index).ok_or_else(|| {
         Refused::kafka(
             ErrorCode::UnknownTopicOrPartition,

@@ -26,7 +26,7 @@ pub(super) async fn silent(admin: &Admin) -> Vec<ControllerId> {
 }
 
 /// The quorum, as the controller that answers sees it: the active one if there is one.
-#[utoipa::path(get, path = "/api/v1/quorum", responses((status = 200, body = Quorum)))]
+#[utoipa::path(get, operation_id = "getQuorum", tag = "quorum", path = "/api/v1/quorum", responses((status = 200, body = Quorum)))]
 pub(super) async fn get(State(admin): State<Admin>) -> Json<Quorum> {
     let silent = silent(&admin).await;
     let status = admin.quorum.status();

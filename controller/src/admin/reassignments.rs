@@ -25,7 +25,7 @@ use crate::fleet::Survey;
 const PATH: &str = "/api/v1/reassignments";
 
 /// What is on the move, by topic and partition, a page at a time; the leaders of that page are asked how far it is.
-#[utoipa::path(get, path = "/api/v1/reassignments", params(PageQuery), responses(
+#[utoipa::path(get, operation_id = "listReassignments", tag = "reassignments", path = "/api/v1/reassignments", params(PageQuery), responses(
     (status = 200, body = ReassignmentPage), (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
     State(admin): State<Admin>,
@@ -78,7 +78,7 @@ pub(super) async fn list(
 }
 
 /// Moves replicas, or says how it would. Refused as a whole if any of it cannot be.
-#[utoipa::path(post, path = "/api/v1/reassignments", request_body = ReassignmentRequest, responses(
+#[utoipa::path(post, operation_id = "runReassignments", tag = "reassignments", path = "/api/v1/reassignments", request_body = ReassignmentRequest, responses(
     (status = 202, body = ReassignmentReport), (status = 200, body = ReassignmentReport, description = "With dry_run"),
     (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 404, body = Problem, content_type = "application/problem+json")))]
@@ -138,7 +138,7 @@ pub(super) async fn run(
 }
 
 /// Takes a running move back.
-#[utoipa::path(delete, path = "/api/v1/reassignments/{topic}/{partition}",
+#[utoipa::path(delete, operation_id = "cancelReassignment", tag = "reassignments", path = "/api/v1/reassignments/{topic}/{partition}",
     params(("topic" = String, Path), ("partition" = i32, Path)), responses(
     (status = 204, description = "Cancelled"),
     (status = 400, body = Problem, content_type = "application/problem+json"),

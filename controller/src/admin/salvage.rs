@@ -34,7 +34,7 @@ const REPLAY_WAIT: Duration = Duration::from_secs(10);
 const CHUNK: usize = 4 * 1024 * 1024;
 
 /// Salvaged items, by id. Every broker is asked for a page of its own.
-#[utoipa::path(get, path = "/api/v1/salvage", params(PageQuery), responses(
+#[utoipa::path(get, operation_id = "listSalvage", tag = "salvage", path = "/api/v1/salvage", params(PageQuery), responses(
     (status = 200, body = SalvagePage), (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
     State(admin): State<Admin>,
@@ -71,7 +71,7 @@ fn is_plain(letter: char) -> bool {
 }
 
 /// One salvaged item.
-#[utoipa::path(get, path = "/api/v1/salvage/{id}", params(("id" = String, Path)), responses(
+#[utoipa::path(get, operation_id = "getSalvage", tag = "salvage", path = "/api/v1/salvage/{id}", params(("id" = String, Path)), responses(
     (status = 200, body = SalvageDetail), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
     State(admin): State<Admin>,
@@ -184,7 +184,7 @@ fn report(
 }
 
 /// The records that count, decoded, a page at a time.
-#[utoipa::path(get, path = "/api/v1/salvage/{id}/records", params(("id" = String, Path), PageQuery), responses(
+#[utoipa::path(get, operation_id = "getSalvageRecords", tag = "salvage", path = "/api/v1/salvage/{id}/records", params(("id" = String, Path), PageQuery), responses(
     (status = 200, body = SalvageRecords), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn records(
     State(admin): State<Admin>,
@@ -242,7 +242,7 @@ pub(super) struct SegmentQuery {
 }
 
 /// The raw batches, as they lay in the log: a segment that tools for Kafka's logs can read.
-#[utoipa::path(get, path = "/api/v1/salvage/{id}/segment", params(("id" = String, Path), SegmentQuery), responses(
+#[utoipa::path(get, operation_id = "getSalvageSegment", tag = "salvage", path = "/api/v1/salvage/{id}/segment", params(("id" = String, Path), SegmentQuery), responses(
     (status = 200, description = "Record batches", content_type = "application/octet-stream"),
     (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn segment(
@@ -290,7 +290,7 @@ pub(super) async fn segment(
 
 /// Replays the item's records into a topic, each once, however often this is asked for. Answers when it is done, or after some
 /// seconds with how far it is: it goes on, and asking again waits for it again.
-#[utoipa::path(post, path = "/api/v1/salvage/{id}/replay", params(("id" = String, Path)), request_body = ReplaySalvage, responses(
+#[utoipa::path(post, operation_id = "replaySalvage", tag = "salvage", path = "/api/v1/salvage/{id}/replay", params(("id" = String, Path)), request_body = ReplaySalvage, responses(
     (status = 200, body = SalvageReplay, description = "Done, now or before"),
     (status = 202, body = SalvageReplay, description = "Going on"),
     (status = 400, body = Problem, content_type = "application/problem+json"),
@@ -427,7 +427,7 @@ async fn replay_into(
 }
 
 /// Deletes an item on every broker that answers.
-#[utoipa::path(delete, path = "/api/v1/salvage/{id}", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, operation_id = "deleteSalvage", tag = "salvage", path = "/api/v1/salvage/{id}", params(("id" = String, Path)), responses(
     (status = 200, body = SalvageDeleted),
     (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use kuorum_admin_api::{
     AddPartitions, AddPartitionsReport, CreateTopic, Page, PageQuery, Problem, Topic,
 };
+use kuorum_metadata::config_def::nearest;
 use kuorum_metadata::control::command::{
     CreatePartitions, CreateTopics, DeleteTopics, NewPartitions, NewTopic, TopicSelector,
 };
@@ -20,7 +21,7 @@ use super::problem::{Body, Path, Query, Refused};
 use super::{Admin, mismatched};
 
 /// Topics, by name. Nothing is asked of brokers.
-#[utoipa::path(get, path = "/api/v1/topics", params(PageQuery), responses(
+#[utoipa::path(get, operation_id = "listTopics", tag = "topics", path = "/api/v1/topics", params(PageQuery), responses(
     (status = 200, body = Page<Topic>), (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
     State(admin): State<Admin>,
@@ -32,19 +33,19 @@ pub(super) async fn list(
 }
 
 /// One topic.
-#[utoipa::path(get, path = "/api/v1/topics/{topic}", params(("topic" = String, Path)), responses(
+#[utoipa::path(get, operation_id = "getTopic", tag = "topics", path = "/api/v1/topics/{topic}", params(("topic" = String, Path)), responses(
     (status = 200, body = Topic), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
     State(admin): State<Admin>,
     Path(name): Path<String>,
 ) -> Result<Json<Topic>, Refused> {
     let image = admin.quorum.image();
-    let topic = image.topic(&name).ok_or_else(|| unknown(&name))?;
+    let topic = image.topic(&name).ok_or_else(|| unknown(&image, &name))?;
     Ok(Json(view(&image, topic)))
 }
 
 /// Creates a topic.
-#[utoipa::path(post, path = "/api/v1/topics", request_body = CreateTopic, responses(
+#[utoipa::path(post, operation_id = "createTopic", tag = "topics", path = "/api/v1/topics", request_body = CreateTopic, responses(
     (status = 201, body = Topic), (status = 200, body = Topic, description = "With dry_run"),
     (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 409, body = Problem, content_type = "application/problem+json")))]
@@ -126,7 +127,7 @@ pub(super) async fn create(
     let image = admin.quorum.image();
     let topic = image
         .topic(&request.name)
-        .ok_or_else(|| unknown(&request.name))?;
+        .ok_or_else(|| unknown(&image, &request.name))?;
     let location = format!("/api/v1/topics/{}", topic.name);
     Ok((
         StatusCode::CREATED,
@@ -137,7 +138,7 @@ pub(super) async fn create(
 }
 
 /// Deletes a topic and everything in it.
-#[utoipa::path(delete, path = "/api/v1/topics/{topic}", params(("topic" = String, Path)), responses(
+#[utoipa::path(delete, operation_id = "deleteTopic", tag = "topics", path = "/api/v1/topics/{topic}", params(("topic" = String, Path)), responses(
     (status = 204, description = "Deleted"),
     (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
@@ -160,7 +161,7 @@ pub(super) async fn delete(
 }
 
 /// Adds partitions. Keys move to other partitions, so the topic's name must be repeated in `confirm`.
-#[utoipa::path(post, path = "/api/v1/topics/{topic}/partitions", params(("topic" = String, Path)),
+#[utoipa::path(post, operation_id = "addPartitions", tag = "topics", path = "/api/v1/topics/{topic}/partitions", params(("topic" = String, Path)),
     request_body = AddPartitions, responses((status = 200, body = AddPartitionsReport),
     (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 404, body = Problem, content_type = "application/problem+json")))]
@@ -171,7 +172,9 @@ pub(super) async fn add_partitions(
 ) -> Result<Json<AddPartitionsReport>, Refused> {
     let path = format!("/api/v1/topics/{name}/partitions");
     let image = admin.quorum.image();
-    let topic = image.topic(&name).ok_or_else(|| unknown(&name).at(&path))?;
+    let topic = image
+        .topic(&name)
+        .ok_or_else(|| unknown(&image, &name).at(&path))?;
     let before = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
     let command = |validate_only| {
         Command::CreatePartitions(CreatePartitions {
@@ -254,11 +257,19 @@ pub(super) fn config_pointer(map: &str, keys: &[String], sentence: &str) -> Stri
     }
 }
 
-/// The refusal of a topic that does not exist.
-pub(super) fn unknown(name: &str) -> Refused {
+/// Among how many topics the one that was meant is looked for.
+const LIKELY: usize = 1_000;
+
+/// The refusal of a topic that does not exist, with the one that was probably meant.
+pub(super) fn unknown(image: &MetadataImage, name: &str) -> Refused {
+    let topics = image.topics().take(LIKELY);
+    let meant = match nearest(name, topics.map(|topic| topic.name.as_str())) {
+        Some(known) => format!("; did you mean {known}?"),
+        None => String::new(),
+    };
     Refused::kafka(
         ErrorCode::UnknownTopicOrPartition,
-        format!("there is no topic {name:?}"),
+        format!("there is no topic {name:?}{meant}"),
     )
     .at(&format!("/api/v1/topics/{name}"))
 }

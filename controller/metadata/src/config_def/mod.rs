@@ -221,9 +221,12 @@ pub fn did_you_mean_topic_key(name: &str) -> Option<&'static str> {
         .or_else(|| nearest(name, topic_keys().map(|key| key.name)))
 }
 
-fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    let tolerated = (name.chars().count() / 4).clamp(2, 6);
+/// The name among `names` that `name` was probably to be; `None` if none is near.
+pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let length = name.chars().count();
+    let tolerated = (length / 4).clamp(2, 6);
     names
+        .filter(|known| known.chars().count().abs_diff(length) <= tolerated)
         .map(|known| (edit_distance(name, known), known))
         .filter(|(distance, _)| *distance <= tolerated)
         .min()
