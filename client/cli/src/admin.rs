@@ -1,6 +1,7 @@
 //! The admin API, asked over HTTP.
 //! Law: one deadline for all tries. What may have been carried out is not asked for twice, unless asking twice is harmless.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use kuorum_admin_api::{BASE_PATH, FieldError, Page, Problem};
@@ -107,34 +108,36 @@ impl Admin {
         last_id: i64,
         turn: usize,
     ) -> Result<Response, Failure> {
-        let mut last = String::new();
+        let mut tries = Tries::of(&self.addresses);
         let mut turn = turn;
         loop {
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Failure::unreachable(format!(
-                    "no stream within {:?}: {last}",
+                    "no stream within {:?}: {tries}",
                     self.timeout
                 )));
             }
-            let address = &self.addresses[turn % self.addresses.len()];
+            let at = turn % self.addresses.len();
+            let address = &self.addresses[at];
             let request = self
                 .client
                 .get(format!("{address}{BASE_PATH}{path}"))
                 .header("accept", "text/event-stream")
                 .header("last-event-id", last_id);
-            last = match tokio::time::timeout(left, request.send()).await {
+            let outcome = match tokio::time::timeout(left, request.send()).await {
                 Ok(Ok(response)) if response.status().is_success() => return Ok(response),
                 Ok(Ok(response)) => {
                     let problem = problem(response).await;
                     if !problem.retriable {
                         return Err(refusal(&problem));
                     }
-                    format!("{address}: {}", problem.detail)
+                    Outcome::Answer(problem.detail)
                 }
-                Ok(Err(error)) => format!("{address}: {}", causes(&error)),
-                Err(_) => format!("{address}: no answer"),
+                Ok(Err(error)) => Outcome::of(&error),
+                Err(_) => Outcome::Silence("no answer".to_owned()),
             };
+            tries.note(at, outcome);
             turn += 1;
             tokio::time::sleep(PAUSE.min(left)).await;
         }
@@ -158,22 +161,20 @@ impl Admin {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Response, Failure> {
-        let mut last = String::new();
+        let mut tries = Tries::of(&self.addresses);
         let mut told = false;
         let mut patience = PATIENCE;
         let mut round = 0;
         loop {
             round += 1;
             let mut pause = PAUSE;
-            let mut nobody = true;
-            // Whether everybody who was there hung up without a word of HTTP.
-            let mut foreign = true;
-            for address in &self.addresses {
+            for (at, address) in self.addresses.iter().enumerate() {
                 let left = self.deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(Failure::unreachable(format!(
-                        "no answer within {:?}: {last}",
-                        self.timeout
+                        "no answer within {:?}: {tries}{}",
+                        self.timeout,
+                        tries.hint()
                     )));
                 }
                 // One that is paused takes the connection and never answers. Reading may be tried elsewhere; what
@@ -182,9 +183,7 @@ impl Admin {
                     && let Err(error) = self.greet(address, left).await
                     && !error.is_connect()
                 {
-                    nobody = false;
-                    foreign &= !error.is_timeout();
-                    last = format!("{address}: {}", causes(&error));
+                    tries.note(at, Outcome::of(&error));
                     continue;
                 }
                 let others = self.addresses.len() > 1;
@@ -199,19 +198,13 @@ impl Admin {
                 }
                 let answer = tokio::time::timeout(wait, request.send()).await;
                 let Ok(answer) = answer else {
-                    (nobody, foreign) = (false, false);
-                    last = format!("{address}: no answer within {wait:?}");
+                    tries.note(at, Outcome::Silence(format!("no answer within {wait:?}")));
                     continue;
                 };
                 let response = match answer {
                     Ok(response) => response,
                     Err(error) if error.is_connect() || method == Method::GET => {
-                        nobody &= error.is_connect();
-                        foreign &= error.is_connect() || !error.is_timeout();
-                        last = match error.is_connect() {
-                            true => format!("{address}: cannot connect: {}", root(&error)),
-                            false => format!("{address}: {}", causes(&error)),
-                        };
+                        tries.note(at, Outcome::of(&error));
                         continue;
                     }
                     Err(error) => {
@@ -221,7 +214,6 @@ impl Admin {
                         )));
                     }
                 };
-                (nobody, foreign) = (false, false);
                 if response.status().is_success() {
                     return Ok(response);
                 }
@@ -235,11 +227,11 @@ impl Admin {
                 if !(unheard && problem.retriable) {
                     return Err(refusal(&problem));
                 }
-                last = format!("{address}: {}", problem.detail);
+                tries.note(at, Outcome::Answer(problem.detail));
                 pause = problem.retry_after_ms.map_or(PAUSE, Duration::from_millis);
             }
             let left = self.deadline.saturating_duration_since(Instant::now());
-            if nobody && !told {
+            if tries.nobody() && !told {
                 told = true;
                 note(&format!(
                     "no controller listens at {} (--admin or KUORUM_ADMIN says where); trying for {:?}",
@@ -247,15 +239,8 @@ impl Admin {
                     self.timeout
                 ));
             }
-            if round >= rounds || (foreign && !nobody && round > 2) {
-                let hint = match foreign && !nobody {
-                    true => {
-                        "; that is no admin API: is it a broker's port for Kafka clients? The local cluster's admin API is \
-                         at ports 9132 to 9134"
-                    }
-                    false => "",
-                };
-                return Err(Failure::unreachable(format!("{last}{hint}")));
+            if round >= rounds {
+                return Err(Failure::unreachable(format!("{tries}{}", tries.hint())));
             }
             patience = (patience * 4).min(self.timeout);
             tokio::time::sleep(pause.min(left)).await;
@@ -266,6 +251,108 @@ impl Admin {
     async fn greet(&self, address: &str, left: Duration) -> Result<(), reqwest::Error> {
         let question = self.client.get(format!("{address}/livez"));
         question.timeout(ALIVE.min(left)).send().await.map(drop)
+    }
+}
+
+/// What came of asking one controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It has not been asked.
+    Unasked,
+    /// Nobody listens there, or the way is barred.
+    NoConnection(String),
+    /// The connection was taken and closed without a word of HTTP.
+    HungUp(String),
+    /// The connection was taken, and nothing came in time.
+    Silence(String),
+    /// It said why it cannot.
+    Answer(String),
+}
+
+impl Outcome {
+    fn of(error: &reqwest::Error) -> Self {
+        match (error.is_connect(), error.is_timeout()) {
+            (true, _) => Self::NoConnection(format!("cannot connect: {}", root(error))),
+            (false, true) => Self::Silence(causes(error)),
+            (false, false) => Self::HungUp(causes(error)),
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Unasked => "not asked",
+            Self::NoConnection(text)
+            | Self::HungUp(text)
+            | Self::Silence(text)
+            | Self::Answer(text) => text,
+        }
+    }
+}
+
+/// The last that came of asking each controller. Its display is for the person who waited: what a controller said, or else
+/// what happened at every address.
+#[derive(Debug)]
+struct Tries<'a> {
+    outcomes: Vec<(&'a str, Outcome)>,
+}
+
+impl<'a> Tries<'a> {
+    fn of(addresses: &'a [String]) -> Self {
+        let outcomes = addresses.iter();
+        Self {
+            outcomes: outcomes
+                .map(|address| (address.as_str(), Outcome::Unasked))
+                .collect(),
+        }
+    }
+
+    fn note(&mut self, at: usize, outcome: Outcome) {
+        self.outcomes[at].1 = outcome;
+    }
+
+    /// Whether nobody listens anywhere.
+    fn nobody(&self) -> bool {
+        let mut outcomes = self.outcomes.iter();
+        outcomes.all(|(_, outcome)| matches!(outcome, Outcome::NoConnection(_)))
+    }
+
+    /// What to think of it if everybody who was there hung up.
+    fn hint(&self) -> &'static str {
+        let hung_up = |outcome: &Outcome| matches!(outcome, Outcome::HungUp(_));
+        let mut outcomes = self.outcomes.iter().map(|(_, outcome)| outcome);
+        let foreign = outcomes
+            .clone()
+            .all(|outcome| hung_up(outcome) || matches!(outcome, Outcome::NoConnection(_)));
+        match foreign && outcomes.any(hung_up) {
+            true => {
+                "; that is no admin API: is it a broker's port for Kafka clients? The local cluster's admin API is at ports \
+                 9132 to 9134"
+            }
+            false => "",
+        }
+    }
+}
+
+impl fmt::Display for Tries<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_answer = |outcome: &Outcome| matches!(outcome, Outcome::Answer(_));
+        let answered = self.outcomes.iter().any(|(_, outcome)| is_answer(outcome));
+        // Addresses of which the same is to be said are named together.
+        let mut told: Vec<(Vec<&str>, &str)> = Vec::new();
+        for (address, outcome) in &self.outcomes {
+            if (answered && !is_answer(outcome)) || *outcome == Outcome::Unasked {
+                continue;
+            }
+            match told.iter_mut().find(|(_, text)| *text == outcome.text()) {
+                Some((addresses, _)) => addresses.push(address),
+                None => told.push((vec![address], outcome.text())),
+            }
+        }
+        for (index, (addresses, text)) in told.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{}: {text}", addresses.join(", "))?;
+        }
+        Ok(())
     }
 }
 
@@ -407,6 +494,94 @@ mod tests {
                 (found, _) => panic!("{text}: {found:?}"),
             }
         }
+    }
+
+    #[test]
+    fn of_all_that_was_tried_the_most_telling_is_said() {
+        let refused = || Outcome::NoConnection("cannot connect: connection refused".to_owned());
+        let quorum = || Outcome::Answer("no majority of the controllers is up".to_owned());
+        let reset = || Outcome::HungUp("connection reset".to_owned());
+        let silent = || Outcome::Silence("no answer within 3s".to_owned());
+        // (what came of it at a, b and c, whether nobody is there, whether it is no admin API, what is said)
+        let rows = [
+            (
+                [refused(), refused(), refused()],
+                true,
+                false,
+                "a, b, c: cannot connect: connection refused",
+            ),
+            (
+                [quorum(), refused(), refused()],
+                false,
+                false,
+                "a: no majority of the controllers is up",
+            ),
+            (
+                [quorum(), silent(), quorum()],
+                false,
+                false,
+                "a, c: no majority of the controllers is up",
+            ),
+            (
+                [refused(), silent(), Outcome::Unasked],
+                false,
+                false,
+                "a: cannot connect: connection refused; b: no answer within 3s",
+            ),
+            (
+                [refused(), reset(), reset()],
+                false,
+                true,
+                "a: cannot connect: connection refused; b, c: connection reset",
+            ),
+            (
+                [silent(), reset(), reset()],
+                false,
+                false,
+                "a: no answer within 3s; b, c: connection reset",
+            ),
+        ];
+        let addresses = ["a", "b", "c"].map(str::to_owned);
+        for (outcomes, nobody, foreign, said) in rows {
+            let mut tries = Tries::of(&addresses);
+            for (at, outcome) in outcomes.iter().enumerate() {
+                tries.note(at, outcome.clone());
+            }
+            assert_eq!(tries.to_string(), said);
+            assert_eq!(tries.nobody(), nobody, "{said}");
+            assert_eq!(!tries.hint().is_empty(), foreign, "{said}");
+        }
+    }
+
+    /// Somebody who takes every connection and hangs up, until the seventh, which it answers.
+    #[tokio::test]
+    async fn connections_that_are_reset_are_tried_again_until_the_time_is_up() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let server = tokio::spawn(async move {
+            for number in 1.. {
+                let (mut socket, _) = listener.accept().await.expect("a connection");
+                let mut request = [0; 1024];
+                if number > 6 && socket.read(&mut request).await.is_ok_and(|read| read > 0) {
+                    let answer =
+                        "HTTP/1.1 200 OK\r\ncontent-length: 1\r\nconnection: close\r\n\r\n7";
+                    let _ = socket.write_all(answer.as_bytes()).await;
+                    return;
+                }
+            }
+        });
+        let admin = Admin::new(&Global {
+            admin: address.to_string(),
+            timeout: Some(30),
+            output: crate::output::Output::Json,
+        })
+        .expect("an address");
+        let answer: u32 = admin.get("/seven").await.expect("an answer at last");
+        assert_eq!(answer, 7);
+        server.await.expect("it ended");
     }
 
     #[test]

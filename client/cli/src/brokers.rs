@@ -1,5 +1,6 @@
 //! `kuorum brokers`: who is there, and who is to lead nothing for a while.
-//! Law: draining moves leadership within the ISR and nothing else; it lasts until it is ended.
+//! Law: draining moves leadership within the ISR and nothing else; it lasts until it is ended. A broker is forgotten only
+//! when somebody says so.
 
 use clap::Subcommand;
 use kuorum_admin_api::{Broker, BrokerState};
@@ -9,9 +10,9 @@ use serde_json::json;
 use crate::Global;
 use crate::admin::Admin;
 use crate::failure::Failure;
-use crate::output::{Output, counted, json, note, or_dash, say, table};
+use crate::output::{Output, confirmed, counted, json, note, or_dash, say, table};
 
-/// List, describe and drain brokers
+/// List, describe, drain and unregister brokers
 #[derive(Debug, Subcommand)]
 pub(crate) enum Brokers {
     /// List brokers
@@ -30,6 +31,14 @@ pub(crate) enum Brokers {
     Undrain {
         /// Its id
         id: i32,
+    },
+    /// Forget a broker that holds no replicas any more and is stopped
+    Unregister {
+        /// Its id
+        id: i32,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -53,6 +62,19 @@ impl Brokers {
             }
             Self::Drain { id } => set_draining(&admin, global, id, "drain").await,
             Self::Undrain { id } => set_draining(&admin, global, id, "undrain").await,
+            Self::Unregister { id, yes } => {
+                confirmed(
+                    &format!("The cluster will forget broker {id}, until it registers again."),
+                    yes,
+                )?;
+                // A person may have thought about it for long: the time begins anew.
+                let admin = Admin::new(global)?;
+                admin.delete(&format!("/brokers/{id}")).await?;
+                match global.output {
+                    Output::Json => json(&json!({ "unregistered": id })),
+                    Output::Table => say(&format!("broker {id} is unregistered")),
+                }
+            }
         }
     }
 }

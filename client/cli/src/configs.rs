@@ -1,5 +1,6 @@
 //! `kuorum configs`: settings, with the options of kafka-configs.
-//! Law: asked over the admin API, or over Kafka's protocol if `--bootstrap-server` is given; the answer is the same.
+//! Law: asked over the admin API, or over Kafka's protocol if `--bootstrap-server` is given or one broker is meant; the
+//! answer is the same.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,8 @@ const BROKER: i8 = 4;
 /// Show and change settings, with the options of kafka-configs
 #[derive(Debug, Args)]
 pub(crate) struct Configs {
-    /// Ask brokers over Kafka's protocol instead of controllers over HTTP; the settings of one broker need it
+    /// Ask brokers over Kafka's protocol instead of controllers over HTTP. The settings of one broker are always asked so,
+    /// at KUORUM_BOOTSTRAP or the local cluster if this is not said
     #[arg(long, value_name = "HOST:PORT")]
     bootstrap_server: Option<String>,
     /// Whose settings
@@ -59,7 +61,7 @@ pub(crate) struct Configs {
         help = "What to set; a value with commas stands in brackets: cleanup.policy=[compact,delete]"
     )]
     add_config: Vec<String>,
-    /// What goes back to its default
+    /// What goes back to what it would be if this were not said here, which --describe shows
     #[arg(long, requires = "alter", value_delimiter = ',', value_name = "NAME,…")]
     delete_config: Vec<String>,
     /// With --alter: only check
@@ -116,9 +118,13 @@ impl Configs {
     pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
         let entity = self.entity()?;
         let patch = self.patch()?;
-        let asked = match &self.bootstrap_server {
-            None => Asked::Controllers(Admin::new(global)?),
-            Some(servers) => Asked::Brokers(Box::new(Wire::new(servers, global)?)),
+        let asked = match (&self.bootstrap_server, &entity) {
+            (Some(servers), _) => Asked::Brokers(Box::new(Wire::new(servers, global)?)),
+            // A broker's own file is known to nobody else.
+            (None, Entity::Broker(_)) => {
+                Asked::Brokers(Box::new(Wire::new(&crate::usual_bootstrap(), global)?))
+            }
+            (None, _) => Asked::Controllers(Admin::new(global)?),
         };
         if let Some(patch) = patch {
             asked.alter(&entity, &patch).await?;
@@ -142,13 +148,14 @@ impl Configs {
             entries.retain(|entry| self.all || entry.source == entity.own_source());
             shown.insert(entity.shown(), entries);
         }
-        if !self.all && shown.values().all(Vec::is_empty) {
-            note("nothing is set; --all shows what is in force");
-        }
         match global.output {
             Output::Json => json(&shown),
+            Output::Table if shown.values().all(Vec::is_empty) => {
+                note("nothing is set; --all shows what is in force");
+                Ok(())
+            }
             Output::Table => table(
-                &["OF", "NAME", "VALUE", "SOURCE", "DEFAULT"],
+                &["OF", "NAME", "VALUE", "SOURCE", "FALLS BACK TO"],
                 shown.into_iter().flat_map(|(of, entries)| {
                     entries.into_iter().map(move |entry| {
                         vec![
@@ -156,7 +163,7 @@ impl Configs {
                             entry.name,
                             or_dash(entry.value),
                             topics::source(entry.source).to_owned(),
-                            or_dash(entry.default),
+                            or_dash(entry.fallback),
                         ]
                     })
                 }),
@@ -341,7 +348,9 @@ impl Wire {
         let response: DescribeConfigsResponse = self.ask(entity, &request).await?;
         let result = response.results.into_iter().next().ok_or_else(empty)?;
         check(entity, result.error_code, result.error_message)?;
-        Ok(result.configs.into_iter().map(entry).collect())
+        let own = entity.own_source();
+        let configs = result.configs.into_iter();
+        Ok(configs.map(|config| entry(config, own)).collect())
     }
 
     async fn alter(&self, entity: &Entity, patch: &ConfigPatch) -> Result<(), Failure> {
@@ -390,19 +399,36 @@ fn check(entity: &Entity, code: i16, message: Option<String>) -> Result<(), Fail
     }
 }
 
-fn entry(config: DescribeConfigsResourceResult) -> ConfigEntry {
+/// Kafka's number of where a value comes from.
+fn source(number: i8) -> ConfigSource {
+    match number {
+        1 => ConfigSource::Topic,
+        2 => ConfigSource::Broker,
+        3 => ConfigSource::ClusterDefault,
+        4 => ConfigSource::ControllerFile,
+        _ => ConfigSource::Default,
+    }
+}
+
+/// A setting of an entity whose `own` values are one of the places it may come from.
+fn entry(config: DescribeConfigsResourceResult, own: ConfigSource) -> ConfigEntry {
     let default = config.synonyms.iter().find(|synonym| synonym.source == 5);
+    let mut weaker = config.synonyms.iter();
+    let weaker = weaker.find(|synonym| source(synonym.source) != own);
+    let fallback = weaker.and_then(|synonym| {
+        let value = synonym.value.clone()?;
+        // Another name may count in another unit, as log.retention.hours does for retention.ms.
+        Some(match synonym.name == config.name {
+            true => value,
+            false => format!("{}={value}", synonym.name),
+        })
+    });
     ConfigEntry {
         default: default.and_then(|synonym| synonym.value.clone()),
+        fallback,
         name: config.name,
         value: config.value,
-        source: match config.config_source {
-            1 => ConfigSource::Topic,
-            2 => ConfigSource::Broker,
-            3 => ConfigSource::ClusterDefault,
-            4 => ConfigSource::ControllerFile,
-            _ => ConfigSource::Default,
-        },
+        source: source(config.config_source),
         read_only: config.read_only,
         doc: config.documentation.unwrap_or_default(),
     }
@@ -410,7 +436,49 @@ fn entry(config: DescribeConfigsResourceResult) -> ConfigEntry {
 
 #[cfg(test)]
 mod tests {
+    use kuorum_protocol::messages::describe_configs::DescribeConfigsSynonym;
+
     use super::*;
+
+    #[test]
+    fn a_value_falls_back_to_the_next_place_that_has_one() {
+        let synonym = |name: &str, value: &str, source| DescribeConfigsSynonym {
+            name: name.to_owned(),
+            value: Some(value.to_owned()),
+            source,
+        };
+        let min = "min.insync.replicas";
+        let rows = [
+            (
+                min,
+                vec![
+                    synonym(min, "3", 1),
+                    synonym(min, "2", 3),
+                    synonym(min, "1", 5),
+                ],
+                "2",
+            ),
+            (min, vec![synonym(min, "3", 1), synonym(min, "1", 5)], "1"),
+            (min, vec![synonym(min, "1", 5)], "1"),
+            (
+                "retention.ms",
+                vec![
+                    synonym("retention.ms", "1", 1),
+                    synonym("log.retention.hours", "168", 5),
+                ],
+                "log.retention.hours=168",
+            ),
+        ];
+        for (name, synonyms, expected) in rows {
+            let config = DescribeConfigsResourceResult {
+                name: name.to_owned(),
+                synonyms: synonyms.clone(),
+                ..DescribeConfigsResourceResult::default()
+            };
+            let found = entry(config, ConfigSource::Topic).fallback;
+            assert_eq!(found.as_deref(), Some(expected), "{synonyms:?}");
+        }
+    }
 
     #[test]
     fn assignments_may_have_lists() {

@@ -42,7 +42,8 @@ pub(crate) struct Consume {
     /// Begin at a time: milliseconds since 1970, 2026-01-31T12:00:00Z, or 10m for ten minutes ago
     #[arg(long, group = "start", value_name = "TIME")]
     from_time: Option<String>,
-    /// Stop at what is now the end
+    /// Stop at what is now the end, as the leaders tell it: a broker that was frozen and goes on tells its old end until it
+    /// has heard that somebody else leads, some tens of milliseconds later
     #[arg(short, long)]
     exit: bool,
     /// Stop after so many records
@@ -132,7 +133,14 @@ impl Consume {
         if let (StartAt::Offset(offset), true) = (start, self.exit)
             && ends.values().all(|end| *end < offset)
         {
-            note(&format!("nothing has offset {offset} yet"));
+            let ends: Vec<String> = ends
+                .iter()
+                .map(|(partition, end)| format!("{partition} ends at {end}"))
+                .collect();
+            return Err(Failure::unreachable(format!(
+                "nothing has offset {offset} yet: {}",
+                ends.join(", ")
+            )));
         }
         consumer.assign(begin_at.collect::<Vec<_>>());
         tokio::select! {

@@ -59,12 +59,21 @@ impl ElectLeaders {
                 let topic = self.topic.clone().unwrap_or_default();
                 if !self.yes {
                     let admin = Admin::new(global)?;
+                    let mut leaderless = false;
                     for index in &self.partition {
                         let path = format!("/topics/{}/partitions/{index}", escaped(&topic));
                         let page: PartitionPage = admin.get(&path).await?;
                         for partition in &page.items {
                             note(&at_stake(partition));
+                            leaderless |= partition.leader.is_none();
                         }
+                    }
+                    if !leaderless {
+                        note("Nothing was changed, and nothing is lost.");
+                        return match global.output {
+                            Output::Json => json(&ElectionReport { items: Vec::new() }),
+                            Output::Table => Ok(()),
+                        };
                     }
                 }
                 confirmed(
@@ -85,6 +94,11 @@ impl ElectLeaders {
         let report: ElectionReport = admin.send(Method::POST, "/elections", &request).await?;
         match global.output {
             Output::Json => json(&report)?,
+            Output::Table if report.items.is_empty() => {
+                note(
+                    "nothing to elect: every partition is led by its preferred leader, or that one is out of sync",
+                );
+            }
             Output::Table => table(
                 &[
                     "TOPIC",
@@ -117,6 +131,14 @@ impl ElectLeaders {
             }
         }
         let not_needed = |error: &str| error == "ELECTION_NOT_NEEDED";
+        if self.kind == Kind::Unclean {
+            let mut led = report.items.iter();
+            if led.all(|item| item.error.as_deref().is_some_and(not_needed)) {
+                note(
+                    "nobody was elected and nothing is lost: an unclean election is only for partitions without a leader",
+                );
+            }
+        }
         let failed = report
             .items
             .iter()

@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use kuorum_admin_api::{Event, EventOrder, EventPage, EventQuery};
+use kuorum_admin_api::{Event, EventOrder, EventPage, EventQuery, Topic};
 
 use crate::Global;
 use crate::admin::{Admin, escaped};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{Output, json, note, say, table};
 use crate::time;
 
@@ -60,7 +60,14 @@ impl Events {
             (None, None) => LAST,
             _ => usize::MAX,
         });
-        let (events, dropped_through) = newest(&Admin::new(global)?, &query, most).await?;
+        let admin = Admin::new(global)?;
+        let (events, dropped_through) = newest(&admin, &query, most).await?;
+        if events.is_empty()
+            && let Some(topic) = &query.topic
+            && let Err(failure) = known(&admin, topic).await
+        {
+            note(&failure.message);
+        }
         if self.after.is_some_and(|after| after < dropped_through) {
             note(&format!(
                 "events up to {dropped_through} are no longer kept: some after --after may be missing"
@@ -69,6 +76,10 @@ impl Events {
         if !self.follow {
             return match global.output {
                 Output::Json => json(&events),
+                Output::Table if events.is_empty() => {
+                    note("no event is kept that matches");
+                    Ok(())
+                }
                 Output::Table => table(
                     &["ID", "TIME", "TYPE", "WHAT", "CAUSE"],
                     events.into_iter().map(|event| {
@@ -126,6 +137,15 @@ fn path(query: &EventQuery) -> Result<String, Failure> {
         true => "/events".to_owned(),
         false => format!("/events?{}", parts.join("&")),
     })
+}
+
+/// Whether there is such a topic; one that was deleted has events all the same.
+async fn known(admin: &Admin, topic: &str) -> Result<(), Failure> {
+    let path = format!("/topics/{}", escaped(topic));
+    match admin.get_now::<Topic>(&path).await {
+        Err(failure) if failure.exit == Exit::Refused => Err(failure),
+        _ => Ok(()),
+    }
 }
 
 /// The newest events that are wanted, oldest first, and the id up to which none is kept.

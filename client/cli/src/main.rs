@@ -22,6 +22,7 @@ mod topics;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
 use crate::failure::{Exit, Failure};
@@ -37,22 +38,35 @@ struct Cli {
     command: Command,
 }
 
+/// The controllers and the brokers of the local cluster.
+const LOCAL_ADMIN: &str = "http://localhost:9132,http://localhost:9133,http://localhost:9134";
+const LOCAL_BOOTSTRAP: &str = "localhost:9092,localhost:9093,localhost:9094";
+
+/// What the environment says, or else what is usual. Not clap's own `env`: a usage line would then name what is required
+/// together with whatever the environment happens to say.
+fn said(variable: &str, usual: &str) -> String {
+    match std::env::var(variable) {
+        Ok(said) if !said.trim().is_empty() => said,
+        _ => usual.to_owned(),
+    }
+}
+
+/// The brokers to begin with when the command line names none.
+fn usual_bootstrap() -> String {
+    said("KUORUM_BOOTSTRAP", LOCAL_BOOTSTRAP)
+}
+
 /// How long a command tries if nobody says.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 struct Global {
-    /// Where the controllers serve the admin API; several separated by commas, of which any that answers is enough
-    #[arg(
-        long,
-        global = true,
-        env = "KUORUM_ADMIN",
-        default_value = "http://localhost:9132,http://localhost:9133,http://localhost:9134"
-    )]
+    /// Where the controllers serve the admin API; several separated by commas, of which any that answers is enough.
+    /// KUORUM_ADMIN says it once for all commands
+    #[arg(long, global = true, default_value_t = said("KUORUM_ADMIN", LOCAL_ADMIN))]
     admin: String,
-    /// Seconds after which the command gives up, 30 by default; consume ends when no record came for so long, and only if
-    /// this is said
+    /// Seconds after which the command gives up, 30 by default
     #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
     /// How answers are written
@@ -74,13 +88,8 @@ impl Global {
 /// Where the brokers are.
 #[derive(Clone, Debug, Args)]
 struct Bootstrap {
-    /// Brokers to begin with, host:port separated by commas
-    #[arg(
-        short,
-        long,
-        env = "KUORUM_BOOTSTRAP",
-        default_value = "localhost:9092,localhost:9093,localhost:9094"
-    )]
+    /// Brokers to begin with, host:port separated by commas. KUORUM_BOOTSTRAP says it once for all commands
+    #[arg(short, long, default_value_t = usual_bootstrap())]
     bootstrap_server: String,
 }
 
@@ -95,7 +104,7 @@ enum Command {
     Topics(topics::Topics),
     /// Show and change settings, with the options of kafka-configs
     Configs(configs::Configs),
-    /// List, describe and drain brokers
+    /// List, describe, drain and unregister brokers
     #[command(subcommand)]
     Brokers(brokers::Brokers),
     /// Elect preferred leaders, or unclean ones
@@ -120,6 +129,9 @@ fn main() -> ExitCode {
         Err(error) => {
             // Clap writes help to stdout and mistakes to stderr; if neither can be written there is nobody to tell.
             let _ = error.print();
+            if let Some(tip) = tip(&error) {
+                output::note(tip);
+            }
             return match error.use_stderr() {
                 true => Exit::Usage.into(),
                 false => ExitCode::SUCCESS,
@@ -140,6 +152,19 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// What clap cannot know about a wrong command line.
+fn tip(error: &clap::Error) -> Option<&'static str> {
+    let argument = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.as_str(),
+        _ => return None,
+    };
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    (is_unknown && ["--bootstrap-server", "-b"].contains(&argument)).then_some(
+        "\nThis command asks the controllers, not the brokers: --admin http://HOST:PORT or KUORUM_ADMIN says where they are. \
+         Only produce, consume and configs take --bootstrap-server.",
+    )
 }
 
 async fn run(cli: Cli) -> Result<(), Failure> {
@@ -171,11 +196,50 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_is_said_so_that_it_can_be_mended() {
+        let rows: &[(&str, &[&str], &[&str])] = &[
+            (
+                "topics list --bootstrap-server localhost:9092",
+                &["--bootstrap-server", "KUORUM_ADMIN"],
+                &[],
+            ),
+            ("status -b localhost:9092", &["KUORUM_ADMIN"], &[]),
+            (
+                "produce",
+                &["kuorum produce", "--topic <TOPIC>"],
+                &["--admin", "--bootstrap-server"],
+            ),
+            (
+                "reassignments run --throttle 5",
+                &["required", "--topics", "--file", "--partition"],
+                &[],
+            ),
+            (
+                "reassignments cancel",
+                &["required", "--topic", "--all"],
+                &[],
+            ),
+        ];
+        for (line, wanted, unwanted) in rows {
+            let words = std::iter::once("kuorum").chain(line.split_whitespace());
+            let error = Cli::try_parse_from(words).expect_err(line);
+            let text = format!("{error}{}", tip(&error).unwrap_or_default());
+            for part in *wanted {
+                assert!(text.contains(part), "{line}: {part:?} is missing in {text}");
+            }
+            for part in *unwanted {
+                assert!(!text.contains(part), "{line}: {part:?} is in {text}");
+            }
+        }
+    }
+
+    #[test]
     fn the_examples_of_the_documentation_parse() {
         let rows = [
             "topics create payments --partitions 3",
             "topics create t --replication-factor 3 --config min.insync.replicas=2",
             "topics add-partitions payments --count 6 --dry-run",
+            "topics add-partitions payments --partitions 6 --yes",
             "topics delete a b --yes",
             "produce -t payments -k |",
             "consume -t payments -e",
@@ -193,6 +257,8 @@ mod tests {
             "topics epochs payments --partition 2",
             "brokers drain 1",
             "brokers undrain 1",
+            "brokers unregister 4 --yes",
+            "configs --entity-type brokers --entity-name 1 --describe --all",
             "elect-leaders --type unclean --topic t --partition 0 --yes",
             "reassignments plan --topics payments --brokers 4,5,6 -o json",
             "reassignments run --topics payments,orders --brokers 4,5,6 --throttle 10000000",

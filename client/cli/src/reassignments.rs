@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use kuorum_admin_api::{
     PartitionAssignment, Reassignment, ReassignmentPage, ReassignmentReport, ReassignmentRequest,
 };
@@ -39,20 +39,21 @@ pub(crate) struct Targets {
     brokers: Vec<i32>,
 }
 
+// The group names its members: one of the struct's own would have all of its arguments in it, also --throttle.
 #[derive(Debug, Args)]
-#[group(id = "what", required = true, multiple = true)]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["topics", "file", "partition"])))]
 pub(crate) struct Run {
     /// The topics to plan for, separated by commas, together with --brokers
-    #[arg(long, value_delimiter = ',', requires = "brokers", group = "what", conflicts_with_all = ["file", "partition"])]
+    #[arg(long, value_delimiter = ',', requires = "brokers", conflicts_with_all = ["file", "partition"])]
     topics: Vec<String>,
     /// The brokers that are to hold them, and no others
     #[arg(long, value_delimiter = ',', requires = "topics")]
     brokers: Vec<i32>,
     /// A plan: what plan -o json wrote, or the JSON of kafka-reassign-partitions
-    #[arg(long, group = "what")]
+    #[arg(long)]
     file: Option<PathBuf>,
     /// One partition and its replicas, the preferred leader first: payments:0=4,5,6; may be repeated
-    #[arg(long, group = "what", value_parser = assignment, conflicts_with = "file")]
+    #[arg(long, value_parser = assignment, conflicts_with = "file")]
     partition: Vec<PartitionAssignment>,
     /// Bytes a second that copying may cost each broker, in each direction
     #[arg(long, value_parser = clap::value_parser!(i64).range(1..))]
@@ -66,16 +67,16 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "which", required = true, multiple = true)]
+#[command(group(ArgGroup::new("which").required(true).args(["topic", "all"])))]
 pub(crate) struct Cancel {
     /// The topic, together with --partition
-    #[arg(long, requires = "partition", group = "which")]
+    #[arg(long, requires = "partition")]
     topic: Option<String>,
     /// The partitions of the topic, separated by commas
     #[arg(long, value_delimiter = ',', requires = "topic")]
     partition: Vec<i32>,
     /// Everything that is on the move
-    #[arg(long, group = "which", conflicts_with = "topic")]
+    #[arg(long)]
     all: bool,
 }
 

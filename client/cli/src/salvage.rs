@@ -104,14 +104,27 @@ fn path_of(id: &str) -> String {
     format!("/salvage/{}", escaped(id))
 }
 
+/// `broker 1`, `brokers 1 and 2`, `brokers 1, 2 and 3`; `no broker`.
+fn named(brokers: &[i32]) -> String {
+    match brokers {
+        [] => "no broker".to_owned(),
+        [one] => format!("broker {one}"),
+        [most @ .., last] => format!("brokers {} and {last}", list(most).replace(',', ", ")),
+    }
+}
+
 /// Ends with the code for "in part" if somebody did not answer.
 fn partial(unreachable: &[i32]) -> Result<(), Failure> {
     if unreachable.is_empty() {
         return Ok(());
     }
     Err(Failure::partial(format!(
-        "no answer from broker {}: what only it holds is missing",
-        list(unreachable)
+        "no answer from {}: what only {} is missing",
+        named(unreachable),
+        match unreachable {
+            [_] => "it holds",
+            _ => "they hold",
+        }
     )))
 }
 
@@ -335,7 +348,10 @@ impl Export {
         let mut unfinished = file.clone().into_os_string();
         unfinished.push(".part");
         let written = async {
-            let mut out = BufWriter::new(File::create(&unfinished)?);
+            let created = File::create(&unfinished).map_err(|error| {
+                Failure::usage(format!("cannot write {}: {error}", file.display()))
+            })?;
+            let mut out = BufWriter::new(created);
             let records = self.write(global, item, &mut out).await?;
             out.into_inner()
                 .map_err(|error| error.into_error())?
@@ -468,8 +484,8 @@ impl Delete {
             match global.output {
                 Output::Json => json(&deleted)?,
                 Output::Table => say(&format!(
-                    "{id} deleted from broker {}",
-                    list(&deleted.deleted_from)
+                    "{id} deleted from {}",
+                    named(&deleted.deleted_from)
                 ))?,
             }
             unreachable.extend(deleted.unreachable_brokers);
@@ -480,8 +496,25 @@ impl Delete {
             return Ok(());
         }
         Err(Failure::partial(format!(
-            "no answer from broker {}: a copy there stays",
-            list(&unreachable)
+            "no answer from {}: a copy there stays",
+            named(&unreachable)
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_are_named_in_words() {
+        for (brokers, words) in [
+            (&[][..], "no broker"),
+            (&[1], "broker 1"),
+            (&[1, 2], "brokers 1 and 2"),
+            (&[1, 2, 3], "brokers 1, 2 and 3"),
+        ] {
+            assert_eq!(named(brokers), words);
+        }
     }
 }

@@ -92,8 +92,8 @@ pub(crate) struct Delete {
 pub(crate) struct Add {
     /// The topic's name
     name: String,
-    /// How many partitions there shall be in all
-    #[arg(long)]
+    /// How many partitions there are to be in all
+    #[arg(long, visible_alias = "partitions")]
     count: i32,
     /// Only say what would happen
     #[arg(long)]
@@ -189,6 +189,10 @@ impl List {
         topics.retain(|topic| self.internal || !topic.internal);
         match output {
             Output::Json => json(&topics),
+            Output::Table if topics.is_empty() => {
+                note("there are no topics");
+                Ok(())
+            }
             Output::Table => table(
                 &[
                     "TOPIC",
