@@ -76,7 +76,7 @@ pub(super) async fn undrain(
 }
 
 /// Forgets a broker that is gone for good. It must be stopped, and hold no replica any more.
-#[utoipa::path(delete, path = "/api/v1/brokers/{id}", params(("id" = i32, Path)), responses(
+#[utoipa::path(delete, operation_id = "unregisterBroker", tag = "brokers", path = "/api/v1/brokers/{id}", params(("id" = i32, Path)), responses(
     (status = 204), (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn unregister(

@@ -434,8 +434,9 @@ fn a_try_without_an_answer_is_not_called_unsent() {
 
 #[test]
 fn time_runs_out() {
-    // (what happened before, whether the record may be in the log, what is said of the last try)
-    let rows: [(Option<Result<Ack, Failure>>, bool, &str); 4] = [
+    /// What happened before, whether the record may be in the log, what is said of the last try.
+    type Row = (Option<Result<Ack, Failure>>, bool, &'static str);
+    let rows: [Row; 4] = [
         (None, true, "broker 1 has not answered"),
         (
             Some(refused(ErrorCode::NotEnoughReplicas)),
