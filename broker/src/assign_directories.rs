@@ -11,6 +11,7 @@ use kuorum_metadata::rpc::AssignDirectoriesRequest;
 use kuorum_protocol::{DirectoryId, PartitionIndex, TopicId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -19,6 +20,10 @@ use crate::replica_manager::ReplicaManager;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_millis(500);
+/// Topics are often made many at once, and making their logs last keeps the disk busy: it begins when none has come for so long, or after `SETTLED_AT_LAST`
+/// whatever comes. A replica that was not told of is no worse off: it has nothing to lose that was promised.
+const SETTLED: Duration = Duration::from_millis(500);
+const SETTLED_AT_LAST: Duration = Duration::from_secs(10);
 /// Assignments in one request: so many logs are made to last before the next are told of.
 const BATCH_MOST: usize = 200;
 
@@ -37,6 +42,18 @@ impl Placements {
     pub fn push(&self, topic_id: TopicId, index: PartitionIndex, directory: DirectoryId) {
         self.waiting.lock().insert((topic_id, index), directory);
         self.nudge.notify_one();
+    }
+
+    /// Waits for the first, and then until no more come.
+    async fn settle(&self) {
+        self.nudge.notified().await;
+        let at_last = Instant::now() + SETTLED_AT_LAST;
+        while Instant::now() < at_last {
+            let until = at_last.min(Instant::now() + SETTLED);
+            if timeout_at(until, self.nudge.notified()).await.is_err() {
+                return;
+            }
+        }
     }
 
     fn take(&self) -> Vec<Placement> {
@@ -73,7 +90,7 @@ pub async fn run(
         if batch.is_empty() {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = placements.nudge.notified() => continue,
+                () = placements.settle() => continue,
             }
         }
         let batch = replicas.settled(batch).await;
@@ -103,6 +120,42 @@ pub async fn run(
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(REST) => {}
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn push(placements: &Placements, index: PartitionIndex) {
+        let id = Uuid::from_u128(1);
+        placements.push(TopicId(id), index, DirectoryId(id));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_told_while_more_come_and_something_always_is_in_the_end() {
+        let placements = Placements::default();
+        for (every, taken_after) in [(10_000, SETTLED), (400, SETTLED_AT_LAST)] {
+            let began = Instant::now();
+            let coming = async {
+                for index in 0.. {
+                    push(&placements, index);
+                    tokio::time::sleep(Duration::from_millis(every)).await;
+                }
+            };
+            tokio::select! {
+                () = coming => unreachable!("they come without end"),
+                () = placements.settle() => {}
+            }
+            let took = began.elapsed();
+            assert!(
+                (taken_after..=taken_after + SETTLED).contains(&took),
+                "one every {every} ms: {took:?}"
+            );
+            assert!(!placements.take().is_empty());
         }
     }
 }

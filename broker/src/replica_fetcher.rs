@@ -26,7 +26,7 @@ use kuorum_protocol::messages::offset_for_leader_epoch::{
 use kuorum_protocol::{BrokerId, LeaderEpoch, Now, Offset, TopicId};
 use kuorum_replication::follower::FetchFailure;
 use kuorum_replication::{FollowerStep, Ticket};
-use kuorum_transport::{Backoff, CallError, Clock, Connection, Dialing};
+use kuorum_transport::{Backoff, CallError, Clock, Connection, Dialing, Watch};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
@@ -102,8 +102,35 @@ struct Shared {
     /// The partitions that follow this leader, and in which leader epoch: a new one is a new beginning.
     partitions: Mutex<HashMap<Key, (Arc<Hosted>, LeaderEpoch)>>,
     address: Arc<Mutex<String>>,
-    /// Since when connections to it break, or are refused. That an answer is late does not count: it may be a slow disk's.
-    lost: Mutex<Option<Instant>>,
+    sight: Mutex<Sight>,
+}
+
+/// Whether a leader can be fetched from, as far as connections tell. That an answer is late does not count: it may be a slow disk's.
+#[derive(Debug, Default)]
+struct Sight {
+    /// The connection over which the last answer came.
+    last: Option<Watch>,
+    /// Since when connections break, or are refused.
+    lost: Option<Instant>,
+}
+
+impl Sight {
+    fn answered(&mut self, over: Option<&Connection>) {
+        self.last = over.map(Connection::watch);
+        self.lost = None;
+    }
+
+    fn broke(&mut self) {
+        self.lost.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether it was lost a moment ago. Clients ask within a millisecond, maybe between two fetches.
+    fn is_just_lost(&mut self) -> bool {
+        if self.last.as_ref().is_some_and(Watch::is_broken) {
+            self.broke();
+        }
+        self.lost.is_some_and(|since| since.elapsed() < DOUBTED)
+    }
 }
 
 impl Fetchers {
@@ -185,10 +212,10 @@ impl Fetchers {
     /// if it were told the same name again, some would not ask a second time for a second.
     pub fn just_lost(&self) -> Vec<BrokerId> {
         let state = self.state.lock();
-        let lost = state.leaders.values().filter(|shared| {
-            let since = *shared.lost.lock();
-            since.is_some_and(|since| since.elapsed() < DOUBTED)
-        });
+        let lost = state
+            .leaders
+            .values()
+            .filter(|shared| shared.sight.lock().is_just_lost());
         lost.map(|shared| shared.leader).collect()
     }
 
@@ -202,7 +229,7 @@ impl Fetchers {
             nudge: Arc::new(Notify::new()),
             partitions: Mutex::new(HashMap::new()),
             address: Arc::clone(state.addresses.entry(leader).or_default()),
-            lost: Mutex::new(None),
+            sight: Mutex::default(),
         });
         state.leaders.insert(leader, Arc::clone(&shared));
         let fetcher = LeaderFetcher::new(self, Arc::clone(&shared));
@@ -538,18 +565,18 @@ impl LeaderFetcher {
             .collect();
         match answer {
             Ok(Answer::Fetched(response)) => {
-                self.found();
+                self.answered(lane);
                 self.take_fetched(&asked, response);
             }
             Ok(Answer::Epochs(response)) => {
-                self.found();
+                self.answered(lane);
                 self.take_epochs(&asked, &response);
             }
             Err(error) => {
                 let rest = self.backoff.next_wait(self.clock.random());
                 self.rest_until = Some(Instant::now() + rest);
                 if matches!(error, CallError::Closed(_) | CallError::Connect(_)) {
-                    self.shared.lost.lock().get_or_insert_with(Instant::now);
+                    self.shared.sight.lock().broke();
                 }
                 if self.backoff.tries() == 1 {
                     info!(leader = self.shared.leader.0, partitions = asked.len(), cause = %error, "cannot fetch from a leader");
@@ -560,9 +587,10 @@ impl LeaderFetcher {
         }
     }
 
-    fn found(&mut self) {
+    fn answered(&mut self, lane: usize) {
         self.backoff.reset();
-        *self.shared.lost.lock() = None;
+        let over = self.lanes[lane].connection.as_ref();
+        self.shared.sight.lock().answered(over);
     }
 
     /// Request `number` has ended for this partition; `false` if the partition has begun anew or moved on since.

@@ -40,7 +40,7 @@ fn fetcher(desk: &Desk, partitions: i32) -> LeaderFetcher {
         nudge,
         partitions: Mutex::new(following),
         address: Arc::default(),
-        lost: Mutex::new(None),
+        sight: Mutex::default(),
     };
     LeaderFetcher::new(&fetchers, Arc::new(shared))
 }
@@ -155,4 +155,35 @@ async fn one_bad_partition_of_an_answer_holds_up_no_other() {
         let expected = with_bad((1, 1), (3, 3));
         assert_eq!(places(&desk), expected, "partition {bad} is bad");
     }
+}
+
+/// Between two fetches, too: whoever is asked then who leads must not name it.
+#[tokio::test(start_paused = true)]
+async fn a_leader_is_lost_from_sight_when_its_connection_breaks() {
+    let connected = || {
+        let (near, far) = tokio::io::duplex(64);
+        let (from, to) = tokio::io::split(near);
+        (Connection::over(from, to, None), far)
+    };
+    let mut sight = Sight::default();
+    assert!(!sight.is_just_lost(), "nobody has asked it anything");
+    let (connection, far) = connected();
+    sight.answered(Some(&connection));
+    assert!(!sight.is_just_lost());
+    drop(far);
+    while !connection.is_closed() {
+        tokio::task::yield_now().await;
+    }
+    assert!(sight.is_just_lost());
+    tokio::time::advance(DOUBTED / 2).await;
+    sight.broke();
+    assert!(sight.is_just_lost(), "it was refused");
+    tokio::time::advance(DOUBTED / 2).await;
+    assert!(!sight.is_just_lost(), "by now the controllers know better");
+    let (connection, _far) = connected();
+    sight.answered(Some(&connection));
+    assert!(!sight.is_just_lost());
+    tokio::time::advance(10 * DOUBTED).await;
+    sight.broke();
+    assert!(sight.is_just_lost(), "it was found in between");
 }

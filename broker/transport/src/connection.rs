@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::{Buf, Bytes};
 use kuorum_protocol::api_key::ApiKey;
@@ -58,6 +58,18 @@ pub enum CallError {
 #[derive(Clone, Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
+}
+
+/// Tells whether a connection is broken that somebody else holds.
+#[derive(Clone, Debug)]
+pub struct Watch(Weak<Shared>);
+
+impl Watch {
+    /// Whether it has broken. One that nobody holds any more has not: it was let go.
+    pub fn is_broken(&self) -> bool {
+        let held = self.0.upgrade();
+        held.is_some_and(|shared| lock(&shared.waiting).closed.is_some())
+    }
 }
 
 #[derive(Debug)]
@@ -132,6 +144,11 @@ impl Connection {
     /// Whether no further call can succeed.
     pub fn is_closed(&self) -> bool {
         lock(&self.shared.waiting).closed.is_some()
+    }
+
+    /// Looks at this connection without keeping it open.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::downgrade(&self.shared))
     }
 
     /// Ends the connection now; calls under way fail.
@@ -316,5 +333,32 @@ async fn read_frames(mut from: impl AsyncRead + Unpin, waiting: &Mutex<Waiting>)
             Err(FrameError::Io(error)) => return error.to_string(),
             Err(error) => return error.to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_watch_sees_what_breaks_and_not_what_is_let_go() {
+        let (near, far) = tokio::io::duplex(64);
+        let (from, to) = tokio::io::split(near);
+        let broken = Connection::over(from, to, None);
+        let watch = broken.watch();
+        assert!(!watch.is_broken());
+        drop(far);
+        while !watch.is_broken() {
+            tokio::task::yield_now().await;
+        }
+        drop(broken);
+        assert!(!watch.is_broken(), "it was let go");
+
+        let (near, _far) = tokio::io::duplex(64);
+        let (from, to) = tokio::io::split(near);
+        let let_go = Connection::over(from, to, None);
+        let watch = let_go.watch();
+        drop(let_go);
+        assert!(!watch.is_broken());
     }
 }

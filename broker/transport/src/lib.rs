@@ -15,7 +15,7 @@ pub mod tcp;
 
 pub use backoff::Backoff;
 pub use clock::Clock;
-pub use connection::{CallError, Connection};
+pub use connection::{CallError, Connection, Watch};
 pub use framed::{FrameError, FrameReader};
 pub use server::{Outcome, Peer, Response, Server, ServerConfig, Service};
 pub use tcp::{Accepting, Dialing, Network, SystemNetwork};
