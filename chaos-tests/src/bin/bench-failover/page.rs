@@ -320,7 +320,7 @@ pub fn page(series: &[Series], accounts: &[Account], held: bool) -> String {
             ),
         );
     }
-    body.push_str("</table><p class=\"quiet\">A client whose request or whose first question lies in the frozen broker's socket waits for its own timeout as well, and no broker can shorten that. A fresh connection of another client is that of one started every half second, until one is acknowledged.</p>");
+    body.push_str("</table><p class=\"quiet\">A client whose request or whose first question lies in the frozen broker's socket waits for its own timeout as well, and no broker can shorten that. A fresh connection of another client is that of one started every quarter of a second, until one is acknowledged.</p>");
     body.push_str("<h2>What was acknowledged is there</h2><table><tr><th>records</th>");
     for name in ACCOUNT {
         put(&mut body, format_args!("<th class=\"number\">{name}</th>"));
