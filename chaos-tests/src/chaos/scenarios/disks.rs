@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
-use kuorum_admin_api::BrokerState;
+use anyhow::{Context, Result, bail, ensure};
+use kuorum_admin_api::{BrokerState, Partition};
 
 use super::{CHAOS_BUILD, Lab, Mutation, NOTHING, QUICK, Scenario};
 use crate::chaos::lab::every_process;
@@ -59,16 +59,8 @@ async fn power_loss(lab: &Lab) -> Result<()> {
         lab.whole().await?;
     }
     for round in 3..5 {
-        let led = lab
-            .partition_until(TOPIC, "somebody leads", |one| one.leader.is_some())
-            .await?;
+        let led = slow_leader(lab, &stream).await?;
         let leader = led.leader.context("it has a leader")?;
-        for broker in 1..=3 {
-            let delay = if broker == leader { 300 } else { 1 };
-            let order = format!("sync bank-transfers delay={delay}\n");
-            lab.faults.disk(Process::Broker(broker), &order)?;
-        }
-        lab.flow(&stream, RATE).await?;
         no_power(lab, round)?;
         let (first, others): (Vec<Process>, Vec<Process>) =
             every_process().into_iter().partition(|one| {
@@ -84,6 +76,30 @@ async fn power_loss(lab: &Lab) -> Result<()> {
     }
     lab.flow(&stream, RATE).await?;
     stream.stop().await
+}
+
+/// Makes the disk of the leader by far the slowest, and waits until it leads all three with it.
+async fn slow_leader(lab: &Lab, stream: &Writing) -> Result<Partition> {
+    // What controllers say just after they came back is from before: writes in between make it news.
+    for _ in 0..10 {
+        lab.flow(stream, RATE).await?;
+        let led = lab
+            .partition_until(TOPIC, "all three are in sync", |one| {
+                one.leader.is_some() && one.isr.len() == 3
+            })
+            .await?;
+        for broker in 1..=3 {
+            let delay = if Some(broker) == led.leader { 300 } else { 1 };
+            let order = format!("sync bank-transfers delay={delay}\n");
+            lab.faults.disk(Process::Broker(broker), &order)?;
+        }
+        lab.flow(stream, RATE).await?;
+        let now = lab.admin.partition(TOPIC, 0).await?;
+        if now.leader_epoch == led.leader_epoch && now.isr.len() == 3 {
+            return Ok(now);
+        }
+    }
+    bail!("nobody goes on leading all three")
 }
 
 /// The power of all six processes goes.
