@@ -74,6 +74,8 @@ struct Inner {
     /// The topic and cluster keys of this controller's file, recorded on taking office.
     file: BTreeMap<String, String>,
     desk: Mutex<Option<Desk>>,
+    /// Told of each session stream that ends.
+    stream_ended: Notify,
     office: watch::Sender<Option<ControllerEpoch>>,
     metrics: OfficeMetrics,
     /// Set when this process is going down: it takes no office any more.
@@ -146,6 +148,7 @@ impl Active {
                 timings,
                 file,
                 desk: Mutex::new(None),
+                stream_ended: Notify::new(),
                 office: watch::channel(None).0,
                 metrics: OfficeMetrics::default(),
                 retired: Mutex::new(false),
@@ -528,7 +531,12 @@ impl Active {
         }
     }
 
-    /// The brokers that have not come to this controller since it took office, and where they listen for each other.
+    /// Returns when a session stream has ended since it was last asked.
+    pub(crate) async fn stream_ended(&self) {
+        self.inner.stream_ended.notified().await;
+    }
+
+    /// The brokers that are out of this controller's sight, and where they listen for each other.
     pub(crate) fn missing(&self) -> Vec<(BrokerId, BrokerEpoch, String)> {
         let mut missing = Vec::new();
         self.with_desk(|desk, now| {
@@ -939,6 +947,7 @@ impl Drop for Session {
         let mut desk = self.active.inner.desk.lock();
         if let Some(desk) = desk.as_mut().filter(|desk| desk.epoch == self.epoch) {
             desk.heartbeats.session_closed(self.broker, self.id, now);
+            self.active.inner.stream_ended.notify_one();
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::active::Active;
 use crate::fleet::Fleet;
 use crate::quorum::Quorum;
 
-/// How often: a broken session is noticed within `broker.disconnect.grace.ms` and this.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// How often: a broken session is acted upon this much after its time has come, at the latest.
+const INTERVAL: Duration = Duration::from_millis(25);
 /// When more partitions want their preferred leader back than are given at once: how soon the next get theirs.
 const NEXT_BATCH: Duration = Duration::from_secs(1);
 /// How often the controller in office asks the brokers how far their partitions have come.

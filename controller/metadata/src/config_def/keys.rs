@@ -232,7 +232,7 @@ pub static KEYS: &[ConfigKey] = &[
     key("admin.listener", Controller, Text, Required, "host:port of the HTTP admin API (ours)."),
     key("admin.allow.unauthenticated", Controller, Boolean, Is("false"), "Whether the admin API may listen beyond loopback without authentication (ours)."),
     key("metadata.log.dir", Controller, Text, Required, "The directory of the metadata log, its vote and its snapshots."),
-    key("broker.disconnect.grace.ms", Controller, int(0), Is("250"), "A broker whose session stream broke without a goodbye is fenced after so long (ours)."),
+    key("broker.disconnect.grace.ms", Controller, int(0), Is("250"), "A broker whose session stream broke without a goodbye is fenced after so long, and after 50 ms at most if its address refuses connections (ours)."),
     key("quorum.heartbeat.interval.ms", Controller, int(1), Is("100"), "How often the leader of the quorum is heard (ours)."),
     key("quorum.election.timeout.min.ms", Controller, int(1), Is("250"), "The shortest silence after which a controller stands for election (ours)."),
     key("quorum.election.timeout.max.ms", Controller, int(1), Is("500"), "The longest silence after which a controller stands for election (ours)."),

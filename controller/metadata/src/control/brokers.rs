@@ -226,6 +226,7 @@ pub fn heartbeat(
         && caught_up
         && !broker.in_controlled_shutdown
         && !broker.directories.is_empty()
+        && !soft.is_gone(id, now)
     {
         soft.forgive(id);
         records.push(state_change(broker, Some(false), None));

@@ -12,6 +12,10 @@ use super::election::Standing;
 use crate::image::MetadataImage;
 use crate::mutation::{self, Mutation};
 
+/// How long a stream must have been broken before its broker is fenced even though nobody listens at its address: whoever was
+/// killed together with it is noticed first, so that none of the dead is elected and none leaves the ISR.
+const SETTLE: Duration = Duration::from_millis(50);
+
 /// How long silence is forgiven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
@@ -68,7 +72,11 @@ enum Stream {
         goodbye: bool,
     },
     /// It ended without a goodbye.
-    Broken { at: Monotonic },
+    Broken {
+        at: Monotonic,
+        /// Its own address refuses connections besides: its process is gone.
+        refused: bool,
+    },
     /// None was opened here, and its own address refuses connections: its process is gone.
     Refused { at: Monotonic },
     /// It ended after a goodbye: only the session timeout fences, but nobody holds the broker's id any more.
@@ -80,7 +88,7 @@ enum Stream {
 pub enum Silence {
     /// Not heard from for `broker.session.timeout.ms`.
     SessionExpired,
-    /// Its session stream broke and was not reopened within `broker.disconnect.grace.ms`.
+    /// Its session stream broke and was not reopened within `broker.disconnect.grace.ms`, or its address refuses connections.
     Disconnected,
     /// Not heard from by this controller, and its address has refused connections for `broker.disconnect.grace.ms`.
     Refused,
@@ -115,7 +123,14 @@ impl Contact {
             Silence::SessionExpired,
         );
         let sooner = match self.stream {
-            Stream::Broken { at } => (at + timings.disconnect_grace, Silence::Disconnected),
+            Stream::Broken { at, refused } => {
+                let grace = if refused {
+                    timings.disconnect_grace.min(SETTLE)
+                } else {
+                    timings.disconnect_grace
+                };
+                (at + grace, Silence::Disconnected)
+            }
             Stream::Refused { at } => (at + timings.disconnect_grace, Silence::Refused),
             Stream::None | Stream::Open { .. } | Stream::Left => return expired,
         };
@@ -191,35 +206,45 @@ impl Heartbeats {
             contact.stream = if goodbye {
                 Stream::Left
             } else {
-                Stream::Broken { at: now.monotonic }
+                Stream::Broken {
+                    at: now.monotonic,
+                    refused: false,
+                }
             };
         }
     }
 
-    /// The unfenced brokers, and their incarnations, that have not come to this controller although they had
-    /// `broker.disconnect.grace.ms` to do so. Whoever died together with the controller before is among them; so is who is
-    /// slow. To be asked of their hosts: does anybody listen there?
+    /// The unfenced brokers, and their incarnations, whose stream broke, and those that have not come to this controller although
+    /// they had `broker.disconnect.grace.ms` to do so. Whoever died, be it together with the controller before, is among them; so is
+    /// who is slow. To be asked of their hosts: does anybody listen there?
     pub fn missing(&self, image: &MetadataImage, now: Now) -> Vec<(BrokerId, BrokerEpoch)> {
         self.deadlines(image)
             .filter_map(|(id, _, _)| Some((id, self.brokers.get(&id)?)))
-            .filter(|(_, contact)| {
-                !contact.heard
-                    && contact.stream == Stream::None
-                    && contact.last_heard + self.timings.disconnect_grace <= now.monotonic
+            .filter(|(_, contact)| match contact.stream {
+                Stream::Broken { refused, .. } => !refused,
+                Stream::None => {
+                    !contact.heard
+                        && contact.last_heard + self.timings.disconnect_grace <= now.monotonic
+                }
+                Stream::Open { .. } | Stream::Refused { .. } | Stream::Left => false,
             })
             .map(|(id, contact)| (id, contact.epoch))
             .collect()
     }
 
-    /// The host of a missing broker answers that nobody listens at the broker's address. Its first sign of life makes this
-    /// forgotten.
+    /// The host of a missing broker answers that nobody listens at the broker's address. Of one that never came here, its first
+    /// sign of life makes this forgotten; of one whose stream broke, only another stream does.
     pub fn refused(&mut self, broker: BrokerId, epoch: BrokerEpoch, now: Now) {
         if let Some(contact) = self.brokers.get_mut(&broker)
             && contact.epoch == epoch
-            && !contact.heard
-            && contact.stream == Stream::None
         {
-            contact.stream = Stream::Refused { at: now.monotonic };
+            match &mut contact.stream {
+                Stream::Broken { refused, .. } => *refused = true,
+                stream @ Stream::None if !contact.heard => {
+                    *stream = Stream::Refused { at: now.monotonic };
+                }
+                Stream::None | Stream::Open { .. } | Stream::Refused { .. } | Stream::Left => {}
+            }
         }
     }
 
@@ -276,6 +301,15 @@ impl Heartbeats {
         self.brokers
             .get(&broker)
             .is_some_and(|contact| self.latest < contact.last_heard + self.timings.session_timeout)
+    }
+
+    /// Whether its stream broke just now and nobody listens at its address: a heartbeat of it was under way when it died. Not for longer than
+    /// `broker.disconnect.grace.ms`, since a broker may live and not know that its stream broke.
+    pub(crate) fn is_gone(&self, broker: BrokerId, now: Now) -> bool {
+        let grace = self.timings.disconnect_grace;
+        self.brokers.get(&broker).is_some_and(|contact| {
+            matches!(contact.stream, Stream::Broken { at, refused: true } if now.monotonic < at + grace)
+        })
     }
 
     /// A broker is about to be unfenced because it was heard from: that its stream once broke is forgiven. Until it opens

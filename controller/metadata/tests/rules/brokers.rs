@@ -14,6 +14,8 @@ use crate::world::{World, home, ids};
 
 const SESSION: u64 = 9000;
 const GRACE: u64 = 250;
+/// How long a death that its host confirms is waited with, in milliseconds.
+const SETTLE: u64 = 50;
 
 fn other_place() -> DirectoryId {
     DirectoryId(Uuid::from_u128(0xfeed))
@@ -652,6 +654,93 @@ fn a_refusal_says_nothing_about_who_was_heard_from_or_about_its_successor() {
     world.soft.refused(BrokerId(2), before, world.now);
     world.pass(GRACE);
     assert_eq!(world.tick(), []);
+}
+
+fn break_stream(world: &mut World, broker: i32) {
+    let session = world.open(broker);
+    world
+        .soft
+        .session_closed(BrokerId(broker), session, world.now);
+}
+
+fn refuse(world: &mut World, broker: i32) {
+    let epoch = world.epoch(broker);
+    world.soft.refused(BrokerId(broker), epoch, world.now);
+}
+
+#[test]
+fn a_broken_stream_and_an_address_that_refuses_are_a_death() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    let epoch = world.epoch(1);
+    break_stream(&mut world, 1);
+    assert_eq!(
+        world.soft.missing(&world.image, world.now),
+        [(BrokerId(1), epoch)],
+        "its host is asked at once"
+    );
+    refuse(&mut world, 1);
+    assert_eq!(world.soft.missing(&world.image, world.now), []);
+    world.pass(SETTLE - 1);
+    // A heartbeat that was still under way.
+    world.beat(1);
+    assert_eq!(world.tick(), []);
+    world.pass(1);
+    assert_eq!(
+        world.tick(),
+        [Ticked::Fenced(BrokerId(1), Silence::Disconnected)]
+    );
+    assert_eq!(world.line("t"), "leader=2 epoch=1 isr=2,3");
+    assert!(world.beat(1).fenced, "so was this one");
+
+    // It was alive all the same, and does not know that its stream broke.
+    world.pass(GRACE - SETTLE);
+    assert!(!world.beat(1).fenced);
+
+    // One that does has another.
+    break_stream(&mut world, 2);
+    refuse(&mut world, 2);
+    world.pass(SETTLE);
+    assert_eq!(world.tick().len(), 1);
+    assert!(world.beat(2).fenced);
+    world.open(2);
+    assert!(!world.beat(2).fenced);
+    break_stream(&mut world, 2);
+    refuse(&mut world, 2);
+    world.open(2);
+    world.pass(GRACE);
+    assert_eq!(world.tick(), []);
+}
+
+#[test]
+fn whoever_is_killed_together_with_the_leader_is_not_elected() {
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    let dies = |world: &mut World, broker| {
+        break_stream(world, broker);
+        refuse(world, broker);
+    };
+    dies(&mut world, 1);
+    world.pass(SETTLE - 1);
+    assert_eq!(world.tick(), []);
+    dies(&mut world, 2);
+    world.pass(1);
+    assert_eq!(world.tick().len(), 1);
+    assert_eq!(world.line("t"), "leader=3 epoch=1 isr=2,3");
+
+    // When all are, nobody leaves the ISR.
+    let mut world = World::with_brokers(3);
+    world.topic("t", "1,2,3");
+    for broker in 1..=3 {
+        dies(&mut world, broker);
+        world.pass(SETTLE / 5);
+        assert_eq!(world.tick(), []);
+    }
+    for _ in 0..10 {
+        world.pass(SETTLE / 5);
+        world.tick();
+    }
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=1,2,3");
 }
 
 #[test]

@@ -24,7 +24,8 @@
 //! | `heartbeat`: unfence only once its own registration is known | `brokers::unfenced_once_it_has_seen_its_own_registration` |
 //! | `may_go`: everybody active has seen the move | `brokers::a_controlled_shutdown_waits_for_those_who_must_know` |
 //! | `take_office`: a full session for everybody | `brokers::a_new_controller_fences_nobody_and_still_notices_a_death` |
-//! | `refused`: only of who was not heard from, and forgotten when it is | `brokers::who_died_with_the_controller_is_fenced_as_soon_as_its_host_says_so`, `brokers::a_refusal_says_nothing_about_who_was_heard_from_or_about_its_successor` |
+//! | `refused`: only of who was not heard from or whose stream broke, and forgotten when it is | `brokers::who_died_with_the_controller_is_fenced_as_soon_as_its_host_says_so`, `brokers::a_refusal_says_nothing_about_who_was_heard_from_or_about_its_successor` |
+//! | `deadline`: a refusal ends the grace of a broken stream, but not at once | `brokers::a_broken_stream_and_an_address_that_refuses_are_a_death`, `brokers::whoever_is_killed_together_with_the_leader_is_not_elected` |
 //! | `session_closed`: only the newest stream counts | `brokers::streams` |
 //! | `forgive`: a broken stream fences once | `brokers::a_stream_that_broke_is_forgiven_once_the_broker_is_heard_again` |
 //! | AlterPartition: each check, and their order | `isr::rows` |

@@ -42,6 +42,10 @@ enum Event {
     Break {
         broker: i32,
     },
+    /// Its address refuses connections.
+    Refuse {
+        broker: i32,
+    },
     Pass {
         millis: u64,
     },
@@ -75,6 +79,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(broker, leave, fence)| Event::Beat { broker, leave, fence }),
         2 => broker.clone().prop_map(|broker| Event::Open { broker }),
         2 => broker.clone().prop_map(|broker| Event::Break { broker }),
+        2 => broker.clone().prop_map(|broker| Event::Refuse { broker }),
         3 => prop_oneof![Just(100u64), Just(300), Just(3000), Just(9000)].prop_map(|millis| Event::Pass { millis }),
         6 => (broker.clone(), 0..TOPICS.len(), prop::collection::vec(broker.clone(), 0..5), prop::bool::weighted(0.2), prop::bool::weighted(0.9))
             .prop_map(|(broker, topic, members, stale, recovered)| Event::Propose { broker, topic, members, stale, recovered }),
@@ -150,6 +155,10 @@ impl History {
                         .soft
                         .session_closed(BrokerId(*broker), session, world.now);
                 }
+            }
+            Event::Refuse { broker } => {
+                let epoch = world.epoch(*broker);
+                world.soft.refused(BrokerId(*broker), epoch, world.now);
             }
             Event::Pass { millis } => {
                 world.pass(*millis);
