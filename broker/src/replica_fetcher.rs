@@ -124,12 +124,12 @@ impl Sight {
         self.lost.get_or_insert_with(Instant::now);
     }
 
-    /// Whether it was lost a moment ago. Clients ask within a millisecond, maybe between two fetches.
-    fn is_just_lost(&mut self) -> bool {
+    /// Since when it is lost, if that was a moment ago. Clients ask within a millisecond, maybe between two fetches.
+    fn just_lost(&mut self) -> Option<Instant> {
         if self.last.as_ref().is_some_and(Watch::is_broken) {
             self.broke();
         }
-        self.lost.is_some_and(|since| since.elapsed() < DOUBTED)
+        self.lost.filter(|since| since.elapsed() < DOUBTED)
     }
 }
 
@@ -208,15 +208,17 @@ impl Fetchers {
         }
     }
 
-    /// Leaders that could be fetched from until a moment ago. Long before a controller may call one of them dead a client asks who leads, and
-    /// if it were told the same name again, some would not ask a second time for a second.
-    pub fn just_lost(&self) -> Vec<BrokerId> {
+    /// Leaders that could be fetched from until a moment ago, and since when they cannot. Before a controller may call one of them dead a
+    /// client asks who leads, and if it were told the same name again, some would not ask a second time for a second.
+    pub fn just_lost(&self) -> Vec<(BrokerId, Instant)> {
         let state = self.state.lock();
-        let lost = state
-            .leaders
-            .values()
-            .filter(|shared| shared.sight.lock().is_just_lost());
-        lost.map(|shared| shared.leader).collect()
+        let followed = state.leaders.values();
+        let followed = followed.filter(|shared| !shared.partitions.lock().is_empty());
+        let lost = followed.filter_map(|shared| {
+            let since = shared.sight.lock().just_lost()?;
+            Some((shared.leader, since))
+        });
+        lost.collect()
     }
 
     /// The task of a leader, begun when it is first followed. There are never more than there are brokers.

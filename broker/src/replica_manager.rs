@@ -20,6 +20,7 @@ use kuorum_storage::{AnyDir, Flusher, Log, LogDirs, StorageFailure};
 use kuorum_transport::Clock;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
@@ -77,8 +78,8 @@ pub struct ReplicaManager {
 }
 
 impl ReplicaManager {
-    /// Leaders that this broker could fetch from until a moment ago.
-    pub fn just_lost(&self) -> Vec<BrokerId> {
+    /// Leaders that this broker could fetch from until a moment ago, and since when it cannot.
+    pub fn just_lost(&self) -> Vec<(BrokerId, Instant)> {
         self.tools.fetchers.just_lost()
     }
 

@@ -166,24 +166,27 @@ async fn a_leader_is_lost_from_sight_when_its_connection_breaks() {
         (Connection::over(from, to, None), far)
     };
     let mut sight = Sight::default();
-    assert!(!sight.is_just_lost(), "nobody has asked it anything");
+    assert!(sight.just_lost().is_none(), "nobody has asked it anything");
     let (connection, far) = connected();
     sight.answered(Some(&connection));
-    assert!(!sight.is_just_lost());
+    assert!(sight.just_lost().is_none());
     drop(far);
     while !connection.is_closed() {
         tokio::task::yield_now().await;
     }
-    assert!(sight.is_just_lost());
+    assert!(sight.just_lost().is_some());
     tokio::time::advance(DOUBTED / 2).await;
     sight.broke();
-    assert!(sight.is_just_lost(), "it was refused");
+    assert!(sight.just_lost().is_some(), "it was refused");
     tokio::time::advance(DOUBTED / 2).await;
-    assert!(!sight.is_just_lost(), "by now the controllers know better");
+    assert!(
+        sight.just_lost().is_none(),
+        "by now the controllers know better"
+    );
     let (connection, _far) = connected();
     sight.answered(Some(&connection));
-    assert!(!sight.is_just_lost());
+    assert!(sight.just_lost().is_none());
     tokio::time::advance(10 * DOUBTED).await;
     sight.broke();
-    assert!(sight.is_just_lost(), "it was found in between");
+    assert!(sight.just_lost().is_some(), "it was found in between");
 }

@@ -2,6 +2,7 @@
 //! Law: one answer shows one image, through the listener the question came in by.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kuorum_metadata::image::{MetadataImage, TopicImage};
@@ -11,18 +12,31 @@ use kuorum_protocol::messages::metadata::{
     MetadataResponseTopic,
 };
 use kuorum_protocol::{BrokerId, TopicId};
+use tokio::time::Instant;
 
 use super::view;
+use crate::cluster::MetadataCache;
 use crate::context::Context;
+use crate::dispatch::Answer;
 use crate::handlers::forward;
 
 /// How long a request that makes topics waits for them before it answers with a retriable error.
 const CREATION_PATIENCE: Duration = Duration::from_millis(1500);
 
+/// How long, from the moment when a leader is lost from sight, a question about it waits for the controllers' word: the default of
+/// `broker.disconnect.grace.ms`, and an election. A client that is told that nobody leads may rest for most of a second.
+const WORD_PATIENCE: Duration = Duration::from_millis(400);
+/// How soon it is noticed that such a leader was found again.
+const LOOK_AGAIN: Duration = Duration::from_millis(25);
+
 /// Answers from the newest image; topics that do not exist are made if both the request and the broker allow it.
-pub async fn metadata(cx: &Context, request: MetadataRequest, version: i16) -> MetadataResponse {
+pub async fn metadata(
+    cx: &Context,
+    request: MetadataRequest,
+    version: i16,
+) -> Answer<MetadataResponse> {
     let question = Question::read(&request, version);
-    let mut image = cx.metadata.image();
+    let image = cx.metadata.image();
     let mut refused = BTreeMap::new();
     if question.may_create && cx.config.auto_create_topics_enable {
         let missing: Vec<String> = question
@@ -32,18 +46,49 @@ pub async fn metadata(cx: &Context, request: MetadataRequest, version: i16) -> M
             .collect();
         if !missing.is_empty() {
             refused = forward::create_missing_topics(cx, missing, CREATION_PATIENCE).await;
-            image = cx.metadata.image();
         }
     }
+    if question
+        .doubted(&cx.metadata.image(), &cx.replicas.just_lost())
+        .is_none()
+    {
+        return Answer::Now(answer(cx, &question, &refused, version));
+    }
+    let cx = cx.clone();
+    Answer::Later(Box::pin(async move {
+        wait_for_word(&cx.metadata, &question, || cx.replicas.just_lost()).await;
+        answer(&cx, &question, &refused, version)
+    }))
+}
+
+fn answer(
+    cx: &Context,
+    question: &Question,
+    refused: &BTreeMap<String, ErrorCode>,
+    version: i16,
+) -> MetadataResponse {
     let lost = cx.replicas.just_lost();
+    let lost: Vec<BrokerId> = lost.into_iter().map(|(leader, _)| leader).collect();
     let cluster = Cluster {
         lost: &lost,
         id: &cx.config.cluster_id,
         listener: &cx.listener,
         draw: cx.clock.random(),
-        refused: &refused,
+        refused,
     };
-    question.answer(&image, &cluster, version)
+    question.answer(&cx.metadata.image(), &cluster, version)
+}
+
+/// Waits until others lead what is asked, its leaders are found again, or the controllers have had their time.
+pub(super) async fn wait_for_word(
+    metadata: &MetadataCache,
+    question: &Question,
+    lost: impl Fn() -> Vec<(BrokerId, Instant)>,
+) {
+    while let Some(leader) = question.doubted(&metadata.image(), &lost()) {
+        let word = |image: &MetadataImage| !question.is_led_by(image, leader);
+        metadata.wait_until(word, LOOK_AGAIN).await;
+    }
 }
 
 /// What a request asks, whatever its version.
@@ -70,6 +115,16 @@ enum Subject {
         name: Option<String>,
         id: TopicId,
     },
+}
+
+impl Subject {
+    fn find<'a>(&self, image: &'a MetadataImage) -> Option<&'a Arc<TopicImage>> {
+        match self {
+            Self::Name(name) => image.topic(name),
+            Self::Id(id) => image.topic_by_id(*id),
+            Self::Nonsense { .. } => None,
+        }
+    }
 }
 
 /// What of the answer does not come from the image.
@@ -128,6 +183,29 @@ impl Question {
         })
     }
 
+    /// A leader of what is asked that was lost so short a time ago that the controllers may still have their word.
+    fn doubted(&self, image: &MetadataImage, lost: &[(BrokerId, Instant)]) -> Option<BrokerId> {
+        lost.iter()
+            .filter(|(_, since)| since.elapsed() < WORD_PATIENCE)
+            .map(|(leader, _)| *leader)
+            .find(|leader| self.is_led_by(image, *leader))
+    }
+
+    /// Whether this broker leads any of what is asked.
+    fn is_led_by(&self, image: &MetadataImage, broker: BrokerId) -> bool {
+        let leads = |topic: &Arc<TopicImage>| {
+            let mut partitions = topic.partitions.values();
+            partitions.any(|partition| partition.leader == Some(broker))
+        };
+        match &self.wanted {
+            Wanted::Everything => image.topics().any(leads),
+            Wanted::These(subjects) => subjects
+                .iter()
+                .filter_map(|subject| subject.find(image))
+                .any(leads),
+        }
+    }
+
     pub(super) fn answer(
         &self,
         image: &MetadataImage,
@@ -174,12 +252,7 @@ impl Question {
         cluster: &Cluster<'_>,
         version: i16,
     ) -> MetadataResponseTopic {
-        let known = match subject {
-            Subject::Name(name) => image.topic(name),
-            Subject::Id(id) => image.topic_by_id(*id),
-            Subject::Nonsense { .. } => None,
-        };
-        if let Some(topic) = known {
+        if let Some(topic) = subject.find(image) {
             return self.topic(image, topic, cluster, version);
         }
         let (error, name, id) = match subject {

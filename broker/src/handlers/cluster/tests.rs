@@ -75,17 +75,22 @@ pub(super) fn image() -> MetadataImage {
 }
 
 mod of_metadata {
+    use std::cell::Cell;
     use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
 
     use kuorum_protocol::BrokerId;
     use kuorum_protocol::error_code::ErrorCode;
     use kuorum_protocol::messages::metadata::{
         MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic,
     };
+    use tokio::time::Instant;
     use uuid::Uuid;
 
-    use super::super::metadata::{Cluster, Question};
-    use super::{image, topic_id};
+    use super::super::metadata::{Cluster, Question, wait_for_word};
+    use super::{image, partition, topic_id};
+    use crate::cluster::MetadataCache;
 
     fn ask_without(
         lost: &[BrokerId],
@@ -150,6 +155,55 @@ mod of_metadata {
             .collect();
         let lost = (-1, ErrorCode::LeaderNotAvailable);
         assert_eq!(leaders, [lost, (2, ErrorCode::None)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_about_a_leader_lost_from_sight_waits_for_the_controllers_word() {
+        let metadata = Arc::new(MetadataCache::new());
+        metadata.publish(Arc::new(image()), 5);
+        let asks_for = |names: &[&str]| {
+            let topics = names.iter().map(|one| name(one)).collect();
+            let request = MetadataRequest {
+                topics: Some(topics),
+                ..Default::default()
+            };
+            Question::read(&request, 12)
+        };
+        let (start, found) = (Instant::now(), Cell::new(false));
+        let waited = async |question: &Question| {
+            let asked = Instant::now();
+            let lost = || match found.get() {
+                true => Vec::new(),
+                false => vec![(BrokerId(1), start)],
+            };
+            wait_for_word(&metadata, question, lost).await;
+            asked.elapsed().as_millis()
+        };
+        assert_eq!(waited(&asks_for(&["b", "c"])).await, 0, "it leads neither");
+
+        let elected = async {
+            tokio::time::sleep(Duration::from_millis(90)).await;
+            let mut image = image();
+            image.apply_records(6, &[partition(10, 0, &[1, 2, 3], Some(2))]);
+            metadata.publish(Arc::new(image), 6);
+        };
+        let question = asks_for(&["a"]);
+        let (waited_for_word, ()) = tokio::join!(waited(&question), elected);
+        assert_eq!(waited_for_word, 90);
+
+        // It is found again.
+        metadata.publish(Arc::new(image()), 7);
+        let is_found = async {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            found.set(true);
+        };
+        let (waited_for_it, ()) = tokio::join!(waited(&question), is_found);
+        assert_eq!(waited_for_it, 50);
+
+        // Nothing is decided: it is not waited for longer than for a death to be noticed, and once.
+        found.set(false);
+        assert!((260..300).contains(&waited(&question).await));
+        assert_eq!(waited(&question).await, 0);
     }
 
     #[test]
