@@ -95,6 +95,11 @@ enum Kind {
 }
 
 impl FetchPlan {
+    /// Whether who had its turn goes to the end: one request after the other begins with another partition.
+    pub fn is_in_turns(&self) -> bool {
+        matches!(self.kind, Kind::Incremental(_))
+    }
+
     /// The session id to answer with.
     pub fn session_id(&self) -> i32 {
         match self.kind {

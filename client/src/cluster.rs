@@ -508,6 +508,11 @@ impl Cluster {
         }
     }
 
+    /// Brings them into an order of chance.
+    pub(crate) fn shuffle<T>(&self, all: &mut [T]) {
+        all.sort_by_cached_key(|_| self.inner.clock.random());
+    }
+
     /// Brokers to ask, in an order that spreads the load; last those that have just failed to answer.
     fn candidates(&self) -> Vec<(i32, String)> {
         let view = self.view();

@@ -494,7 +494,9 @@ impl Consumer {
         for (leader, partitions) in find {
             self.find(leader, &view, partitions);
         }
-        for (leader, partitions) in fetch {
+        for (leader, mut partitions) in fetch {
+            // An answer has an end, and those that are asked for last may always be beyond it.
+            self.cluster.shuffle(&mut partitions);
             self.fetch(leader, &view, &partitions);
         }
         if wants_metadata && !self.metadata_asked {

@@ -3,6 +3,7 @@
 //! that the caller knows.
 
 use bytes::Bytes;
+use kuorum_protocol::record::batches;
 use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, Now, Offset, Timestamp};
 use kuorum_replication::Leader;
 use kuorum_replication::leader::{FetchRefused, FollowerFetch};
@@ -52,11 +53,21 @@ pub struct ReadSpec {
 #[derive(Clone, Debug)]
 pub struct ReadOutcome {
     pub records: Bytes,
+    /// Up to here this reader could have read.
+    pub readable_until: Offset,
     pub high_watermark: Offset,
     pub last_stable_offset: Offset,
     pub log_start: Offset,
     /// The histories part: the caller's last epoch ends here in this log. `records` is empty then.
     pub diverging: Option<(LeaderEpoch, Offset)>,
+}
+
+impl ReadOutcome {
+    /// Whether a read from `from` left something that it could have read: at a limit, or at the end of a segment.
+    pub fn is_cut_short(&self, from: Offset) -> bool {
+        let last = batches(&self.records).filter_map(Result::ok).last();
+        last.map_or(from, |batch| batch.next_offset()) < self.readable_until
+    }
 }
 
 /// What ListOffsets may ask for.
@@ -106,7 +117,7 @@ impl<D: Dir, T> Partition<D, T> {
                 };
                 self.follower_progress(broker, broker_epoch, &spec, log_end, now, fx)?;
             }
-            return Ok(self.read_outcome(Bytes::new(), Some(diverging)));
+            return Ok(self.read_outcome(Bytes::new(), spec.from, Some(diverging)));
         }
         let log_start = self.log.start_offset();
         if spec.from < log_start || spec.from > log_end {
@@ -123,13 +134,13 @@ impl<D: Dir, T> Partition<D, T> {
             }
         };
         if spec.from >= until {
-            return Ok(self.read_outcome(Bytes::new(), None));
+            return Ok(self.read_outcome(Bytes::new(), until, None));
         }
         match self
             .log
             .read(spec.from, until, spec.max_bytes, spec.at_least_one)
         {
-            Ok(records) => Ok(self.read_outcome(records, None)),
+            Ok(records) => Ok(self.read_outcome(records, until, None)),
             Err(error) => Err(self.read_failed(error.into(), fx)),
         }
     }
@@ -309,10 +320,12 @@ impl<D: Dir, T> Partition<D, T> {
     fn read_outcome(
         &self,
         records: Bytes,
+        readable_until: Offset,
         diverging: Option<(LeaderEpoch, Offset)>,
     ) -> ReadOutcome {
         ReadOutcome {
             records,
+            readable_until,
             high_watermark: self.high_watermark,
             last_stable_offset: self.last_stable_offset(),
             log_start: self.log.start_offset(),

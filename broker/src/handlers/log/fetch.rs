@@ -125,10 +125,7 @@ impl Limits {
             .unwrap_or(0)
             .min(cx.config.fetch_max());
         Self {
-            // More than the answer may hold would never be there.
-            min_bytes: usize::try_from(request.min_bytes)
-                .unwrap_or(0)
-                .min(max_bytes),
+            min_bytes: usize::try_from(request.min_bytes).unwrap_or(0),
             max_bytes,
             max_wait: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0))
                 .min(MAX_WAIT),
@@ -183,11 +180,16 @@ async fn read_until(
             Reader::Consumer { .. } => Some(cx.fetch_memory.take(limits.max_bytes)),
         };
         let room = share.as_ref().map_or(limits.max_bytes, Share::bytes);
+        // Where memory is short, only who is first has its turn for sure. A session sees to it that it is not always the same one.
+        let mut order: Vec<usize> = (0..plan.wanted.len()).collect();
+        if room < limits.max_bytes && !plan.is_in_turns() {
+            order.sort_by_cached_key(|_| cx.clock.random());
+        }
         let Turn {
             reads,
             bytes,
             withheld,
-        } = read_all(cx, plan, asker, room, interest);
+        } = read_all(cx, plan, &order, asker, room, interest);
         if let Some(share) = &mut share {
             share.settle(bytes);
         }
@@ -195,7 +197,9 @@ async fn read_until(
             Read::Found(outcome) => outcome.diverging.is_some(),
             Read::Failed(_) => true,
         });
-        let is_enough = bytes >= limits.min_bytes.min(room);
+        // What was cut short does not grow by waiting.
+        let is_cut_short = || bytes > 0 && withheld.is_none() && is_cut_short(plan, &reads);
+        let is_enough = bytes >= limits.min_bytes || is_cut_short();
         if last_turn || is_urgent || plan.wanted.is_empty() || is_enough {
             return (reads, share);
         }
@@ -209,6 +213,17 @@ async fn read_until(
     }
 }
 
+/// Whether something could have been read and was not: for want of room, or beyond the end of a segment.
+fn is_cut_short(plan: &FetchPlan, reads: &[Read]) -> bool {
+    plan.wanted
+        .iter()
+        .zip(reads)
+        .any(|(wanted, read)| match read {
+            Read::Found(outcome) => outcome.is_cut_short(Offset(wanted.fetch_offset)),
+            Read::Failed(_) => false,
+        })
+}
+
 async fn notified(waiter: Option<&Notify>) {
     match waiter {
         Some(waiter) => waiter.notified().await,
@@ -216,9 +231,11 @@ async fn notified(waiter: Option<&Notify>) {
     }
 }
 
+/// Reads what is wanted, in this order; returns it in that of the plan.
 fn read_all(
     cx: &Context,
     plan: &FetchPlan,
+    order: &[usize],
     asker: &Asker,
     max_bytes: usize,
     interest: Option<&Arc<Notify>>,
@@ -226,23 +243,25 @@ fn read_all(
     let image = cx.metadata.image();
     let mut bytes = 0;
     let mut withheld = None;
-    let reads = plan
-        .wanted
+    let mut reads: Vec<(usize, Read)> = order
         .iter()
-        .map(|wanted| {
+        .map(|place| {
             let room = max_bytes.saturating_sub(bytes);
-            match read_one(cx, &image, wanted, asker, room, bytes == 0, interest) {
+            let wanted = &plan.wanted[*place];
+            let read = match read_one(cx, &image, wanted, asker, room, bytes == 0, interest) {
                 Ok((outcome, wait)) => {
                     bytes += outcome.records.len();
                     withheld = withheld.max(wait);
                     Read::Found(outcome)
                 }
                 Err(trouble) => Read::Failed(trouble),
-            }
+            };
+            (*place, read)
         })
         .collect();
+    reads.sort_unstable_by_key(|(place, _)| *place);
     Turn {
-        reads,
+        reads: reads.into_iter().map(|(_, read)| read).collect(),
         bytes,
         withheld,
     }

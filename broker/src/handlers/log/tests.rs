@@ -777,6 +777,83 @@ async fn consumers_that_take_nothing_leave_others_a_batch_at_a_time_and_follower
     assert_eq!(cx.fetch_memory.used(), 0);
 }
 
+/// Where memory is short a fetch returns one batch; it is not always that of the partition that is asked for first.
+#[tokio::test]
+async fn no_partition_keeps_another_from_its_turn() {
+    let desk = Desk::with(&[Topic {
+        partitions: 2,
+        ..Topic::default()
+    }])
+    .await;
+    let cx = desk.client();
+    for partition in [0, 1] {
+        let request = produce_request("orders", partition, -1, batch(&["x"]));
+        settle(produce(&cx, request, PRODUCE).await).await;
+    }
+    let mut both = fetch_request("orders", 0, 0);
+    let second = FetchPartition {
+        partition: 1,
+        ..both.topics[0].partitions[0].clone()
+    };
+    both.topics[0].partitions.push(second);
+    let mut greedy = cx.fetch_memory.take(0);
+    greedy.settle(usize::MAX / 2);
+    let mut had_a_turn = [false; 2];
+    for _ in 0..100 {
+        let response = fetch(&cx, both.clone(), FETCH).await;
+        for partition in &response.responses[0].partitions {
+            had_a_turn[partition.partition_index as usize] |= !base_offsets(partition).is_empty();
+        }
+    }
+    assert_eq!(had_a_turn, [true, true]);
+
+    // Nobody is told at once that there is nothing.
+    let mut end = fetch_request("orders", 0, 1);
+    end.max_wait_ms = 60_000;
+    let parked = tokio::spawn({
+        let cx = cx.clone();
+        async move { fetch(&cx, end, FETCH).await }
+    });
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!parked.is_finished());
+    let request = produce_request("orders", 0, -1, batch(&["y"]));
+    settle(produce(&cx, request, PRODUCE).await).await;
+    assert_eq!(base_offsets(the_partition(&parked.await.unwrap())), [1]);
+}
+
+/// What stands behind a limit or in the next segment does not come by waiting for `min_bytes`.
+#[tokio::test]
+async fn a_fetch_that_is_cut_short_does_not_wait_for_more() {
+    let desk = Desk::with(&[Topic {
+        partitions: 2,
+        configs: &[("segment.bytes", "1048576")],
+        ..Topic::default()
+    }])
+    .await;
+    let cx = desk.client();
+    // Two of the first do not fit into a segment.
+    for (partition, size) in [(0, 600_000), (0, 600_000), (1, 100_000), (1, 100_000)] {
+        let long = "x".repeat(size);
+        let request = produce_request("orders", partition, -1, batch(&[&long]));
+        settle(produce(&cx, request, PRODUCE).await).await;
+    }
+    for (what, partition, limit, min_bytes) in [
+        ("the end of a segment", 0, 1 << 22, 1 << 20),
+        ("the limit of the partition", 1, 150_000, 150_000),
+    ] {
+        let mut request = fetch_request("orders", partition, 0);
+        request.max_wait_ms = 300_000;
+        request.max_bytes = 1 << 22;
+        request.min_bytes = min_bytes;
+        request.topics[0].partitions[0].partition_max_bytes = limit;
+        let response = tokio::time::timeout(Duration::from_secs(30), fetch(&cx, request, FETCH));
+        let response = response.await.expect(what);
+        assert_eq!(base_offsets(the_partition(&response)), [0], "{what}");
+    }
+}
+
 #[tokio::test]
 async fn replicas_come_through_the_internal_door_only() {
     let desk = Desk::with(&[Topic {
