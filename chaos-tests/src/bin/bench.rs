@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kuorum_chaos_tests::admin::Admin;
-use kuorum_chaos_tests::cluster::LocalCluster;
+use kuorum_chaos_tests::cluster::{LocalCluster, Process};
 use kuorum_chaos_tests::stories::KillTheLeader;
 
 const PORT_BASE: u16 = 28_092;
 const KIB: usize = 1024;
+/// The topic whose records no acknowledgement waits for on a disk.
+const CACHED: &str = "bench-cache";
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -39,7 +41,7 @@ async fn main() -> Result<()> {
     let bootstrap = cluster.bootstrap()?;
     if let Ok(producer) = std::env::var("RDKAFKA_PERFORMANCE") {
         for (name, partitions, durability) in [
-            ("bench-cache", 12, "page.cache"),
+            (CACHED, 12, "page.cache"),
             ("bench-flushed", 12, "flushed"),
             ("bench-one", 1, "flushed"),
         ] {
@@ -59,7 +61,7 @@ async fn main() -> Result<()> {
             bootstrap,
         };
         for (topic, limit, what) in [
-            ("bench-cache", "append-hop", "page.cache"),
+            (CACHED, "append-hop", "page.cache"),
             ("bench-flushed", "flushed-append", "flushed"),
         ] {
             let before = machine.limit(&[limit])?;
@@ -99,6 +101,7 @@ async fn main() -> Result<()> {
                 median / least
             ),
         );
+        restart(&cluster, &admin, "bench-flushed").await?;
     }
 
     let start = Instant::now();
@@ -141,6 +144,66 @@ async fn main() -> Result<()> {
         "aim 1 s, at most 2 s",
     );
     Ok(())
+}
+
+/// SIGKILL of a broker that holds a replica of `topic`, until its replicas are in sync again; beside it what it has read for that.
+async fn restart(cluster: &LocalCluster, admin: &Admin, topic: &str) -> Result<()> {
+    let broker = Process::Broker(1);
+    cluster.kill(broker)?;
+    let limit = Duration::from_secs(60);
+    admin
+        .wait_until(limit, "the dead broker is out of sync", async || {
+            let partitions = admin.partitions(topic).await?;
+            Ok(partitions.iter().all(|p| !p.isr.contains(&1)))
+        })
+        .await?;
+    let held = logs(&cluster.broker_data(1), "")?;
+    let never_flushed = logs(&cluster.broker_data(1), CACHED)?;
+    let start = Instant::now();
+    cluster.start(broker)?;
+    admin.wait_until_whole(topic, limit).await?;
+    let elapsed = start.elapsed();
+    let io = std::fs::read_to_string(format!("/proc/{}/io", pid(cluster, 1)?))?;
+    let read: u64 = io
+        .lines()
+        .find_map(|line| line.strip_prefix("rchar: "))
+        .context("no rchar")?
+        .parse()?;
+    row(
+        "a broker after SIGKILL, from its start to in sync",
+        &seconds(elapsed),
+        &format!(
+            "has read {:.0} of {:.0} MB, {:.0} of them never flushed",
+            read as f64 / 1e6,
+            held as f64 / 1e6,
+            never_flushed as f64 / 1e6
+        ),
+    );
+    Ok(())
+}
+
+/// The bytes of the `.log` files of a broker's partitions of topics whose name begins like this.
+fn logs(data: &Path, topic: &str) -> Result<u64> {
+    let mut bytes = 0;
+    for partition in std::fs::read_dir(data)? {
+        let partition = partition?;
+        let is_wanted = partition.file_name().to_string_lossy().starts_with(topic);
+        if !is_wanted || !partition.file_type()?.is_dir() {
+            continue;
+        }
+        for file in std::fs::read_dir(partition.path())? {
+            let file = file?;
+            if file.path().extension().is_some_and(|name| name == "log") {
+                bytes += file.metadata()?.len();
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+fn pid(cluster: &LocalCluster, id: i32) -> Result<String> {
+    let file = cluster.directory().join(format!("broker-{id}/pid"));
+    Ok(std::fs::read_to_string(file)?.trim().to_owned())
 }
 
 fn row(what: &str, value: &str, beside: &str) {
@@ -203,8 +266,7 @@ impl Drop for Machine {
 fn memory(cluster: &LocalCluster) -> Result<String> {
     let mut largest = 0;
     for id in 1..=3 {
-        let pid = std::fs::read_to_string(cluster.directory().join(format!("broker-{id}/pid")))?;
-        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.trim()))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid(cluster, id)?))?;
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("VmRSS:"))
