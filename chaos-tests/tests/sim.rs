@@ -18,7 +18,8 @@ fn nothing_is_found() {
             );
         }
     }
-    // A simulation in which nothing happens finds nothing either.
+    // A simulation in which nothing happens finds nothing either. Far below what so many seeds bring on average: which seed has a move depends on
+    // every rule.
     assert!(total.acked > 1_000, "{total}");
     assert!(total.elections > 50, "{total}");
     assert!(total.truncations > 5, "{total}");
@@ -26,7 +27,7 @@ fn nothing_is_found() {
     assert!(total.leaves > 20, "{total}");
     assert!(total.unclean_elections > 2, "{total}");
     assert!(total.told > 0, "{total}");
-    assert!(total.moves > 20, "{total}");
+    assert!(total.moves > 5, "{total}");
     assert!(total.taken_back > 0, "{total}");
     assert!(total.set_aside > 0, "{total}");
 }
