@@ -1,7 +1,7 @@
 //! Tells the controllers in which log directory each new replica lies (KIP-858).
 //! Law: one request in flight; what was not acknowledged is told again, as it then is. A replica that was told of and is gone counts
 //! as lost, so an empty log is told of only when its being there outlasts a power cut; and one whose directory failed before that is
-//! told of all the same, so that nobody takes it for one that works.
+//! told of all the same, so that nobody takes it for one that works: as lost, if nothing was in it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

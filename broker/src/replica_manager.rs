@@ -153,23 +153,25 @@ impl ReplicaManager {
     }
 
     /// Those of these replicas whose place is settled: their logs outlast a power cut, which new ones are made to do, or are offline for good with the
-    /// directory that they were made in.
+    /// directory that they were made in. A log that was still empty then is lost, and nothing with it.
     pub async fn settled(self: &Arc<Self>, placements: Vec<Placement>) -> Vec<Placement> {
         let this = Arc::clone(self);
         let made = tokio::task::spawn_blocking(move || {
-            let lasts = in_parallel(&placements, |(topic_id, index, directory)| {
-                let Some(hosted) = this.get(*topic_id, *index) else {
-                    return false;
-                };
+            let settled = in_parallel(&placements, |(topic_id, index, directory)| {
+                let hosted = this.get(*topic_id, *index)?;
                 let has_failed = || {
                     let mut failed = this.tools.log_dirs.failed().into_iter();
                     failed.any(|(one, _)| one == *directory)
                 };
-                hosted.make_it_last() || has_failed()
+                let place = match hosted.make_it_last() {
+                    true => *directory,
+                    false if !has_failed() => return None,
+                    false if hosted.is_empty() => DirectoryId::LOST,
+                    false => *directory,
+                };
+                Some((*topic_id, *index, place))
             });
-            let both = placements.into_iter().zip(lasts);
-            both.filter_map(|(placement, lasts)| lasts.then_some(placement))
-                .collect()
+            settled.into_iter().flatten().collect()
         });
         made.await
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))

@@ -100,6 +100,11 @@ identifier! {
     /// One log directory of one broker (KIP-858).
     DirectoryId
 }
+impl DirectoryId {
+    /// Stands for a directory that failed before a log that was made in it could outlast that (Kafka's `DirectoryId.LOST`): nothing
+    /// that counts was ever in that log.
+    pub const LOST: Self = Self(Uuid::from_u128(1));
+}
 identifier! {
     /// One run of a broker process.
     IncarnationId

@@ -218,6 +218,11 @@ impl Hosted {
         lasts()
     }
 
+    /// Whether nothing was ever in the log.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.lock().log().end_offset() == Offset::ZERO
+    }
+
     fn carry_out(self: &Arc<Self>, effects: Effects) {
         let Effects {
             completed,

@@ -114,7 +114,7 @@ impl ReplicaManager {
     }
 
     /// The replicas that are not intact (docs/storage.md): damaged or too short; gone from a directory they were told to lie
-    /// in, or perhaps from one that failed before that was told; or kept in the page cache only, and the machine has booted since.
+    /// in, or perhaps from one that failed before anything was told; or kept in the page cache only, and the machine has booted since.
     pub fn not_intact(&self, opened: Opened, image: &MetadataImage) -> Vec<Key> {
         let mut not_intact: BTreeSet<Key> = opened.damaged.into_iter().collect();
         for (topic, key) in opened.after_a_boot {
@@ -134,6 +134,7 @@ impl ReplicaManager {
         for (topic, index, partition) in image.partitions() {
             let key = (topic.id, index);
             let may_be_gone = match partition.directory(self.me) {
+                Some(DirectoryId::LOST) => false,
                 // One that is offline with its directory may have it all still.
                 Some(directory) => !offline.contains(&directory),
                 // It was never made, and has lost nothing; unless it lies where nothing can be read now.

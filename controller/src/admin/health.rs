@@ -253,7 +253,10 @@ fn offline_directories(image: &MetadataImage) -> Vec<String> {
     offline
         .into_iter()
         .map(|((broker, directory), replicas)| {
-            format!("broker-{broker}, directory {directory}: {replicas} replica(s)")
+            match directory {
+                DirectoryId::LOST => format!("broker-{broker}, a directory that failed before anything was in it: {replicas} replica(s)"),
+                _ => format!("broker-{broker}, directory {directory}: {replicas} replica(s)"),
+            }
         })
         .collect()
 }

@@ -158,7 +158,7 @@ fn take_roles(
     records
 }
 
-/// Whether the directory that holds a broker's replica came back with it. Where the broker never said which one that is,
+/// Whether the directory that holds a broker's replica came back with it. One that was lost had nothing in it. Where the broker never said which one that is,
 /// all it had must have come back; of a broker that was forgotten nobody knows what that was.
 fn is_still_there(
     partition: &PartitionImage,
@@ -166,6 +166,7 @@ fn is_still_there(
     request: &RegisterRequest,
 ) -> bool {
     match (partition.directory(request.broker_id), known) {
+        (Some(DirectoryId::LOST), _) => true,
         (Some(directory), _) => request.directories.contains(&directory),
         (None, Some(known)) => known
             .directories

@@ -477,6 +477,31 @@ fn a_replica_told_of_after_its_directory_failed_leads_no_more() {
     assert_eq!(world.line("there"), "leader=1 epoch=1 isr=1");
 }
 
+/// A log that was made, was empty, and did not outlast its directory: the replica leads no more, and has lost nothing.
+#[test]
+fn a_replica_lost_before_anything_was_in_it_is_intact() {
+    let (mut world, topics) = two_directories(&["t"]);
+    world.fence(1);
+    assert_eq!(world.line("t"), "leader=2 epoch=0 isr=2");
+    let mut beat = world.heartbeat(2);
+    beat.offline_directories = vec![other_place()];
+    world.send(&beat).unwrap();
+    assign(&mut world, 2, &[(topics[0], DirectoryId::LOST)]);
+    assert_eq!(world.line("t"), "leader=none epoch=1 isr=2");
+    let mut request = world.request(2);
+    request.directories = vec![home(2)];
+    world.register(&request).unwrap();
+    world.beat(2);
+    assert_eq!(
+        world.line("t"),
+        "leader=none epoch=1 isr=2",
+        "it has no log yet"
+    );
+    assign(&mut world, 2, &[(topics[0], home(2))]);
+    world.tick();
+    assert_eq!(world.line("t"), "leader=2 epoch=2 isr=2");
+}
+
 #[test]
 fn a_controlled_shutdown_waits_for_those_who_must_know() {
     let mut world = World::with_brokers(3);
