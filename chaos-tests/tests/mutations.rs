@@ -25,7 +25,7 @@ const ROWS: &[Row] = &[
     (
         Mutation::HighWatermarkIgnoresMinIsr,
         60,
-        &["min-isr-visibility"],
+        &["min-isr-visibility", "isr-join"],
     ),
     (
         Mutation::LeaderAcknowledgesAlone,

@@ -61,6 +61,7 @@ pub const SHOWN_BY_HISTORIES: &[&str] = &[
     "convergence",
     "no-zombie-reads",
     "no-stale-epoch-ack",
+    "min-isr-visibility",
 ];
 
 /// A property was found broken.

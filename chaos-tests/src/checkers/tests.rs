@@ -140,6 +140,20 @@ fn replica(broker: BrokerId) -> ReplicaState {
     }
 }
 
+/// All of it becomes visible, where two must have it.
+fn visible(committed_isr: usize, holders: usize) -> Event {
+    Event::HighWatermark {
+        partition: 0,
+        broker: BrokerId(1),
+        leader_epoch: LeaderEpoch(5),
+        from: Offset(0),
+        to: Offset(3),
+        committed_isr,
+        min_isr: 2,
+        holders,
+    }
+}
+
 fn acked(producer: Option<u64>, value: u64, offset: i64) -> Event {
     Event::Acked {
         partition: 0,
@@ -410,6 +424,16 @@ fn what_each_property_refuses() {
             "acknowledged when it led again",
             after(&[acked_when_it_led_in(Some(7))]),
         ),
+        (
+            "min-isr-visibility",
+            "visible while too few are in sync",
+            after(&[visible(1, 2)]),
+        ),
+        (
+            "min-isr-visibility",
+            "visible while too few have it",
+            after(&[visible(2, 1)]),
+        ),
     ];
     for (name, what, history) in &rows {
         assert_eq!(history.refused_by(), [*name], "{what}");
@@ -429,6 +453,7 @@ fn what_all_of_them_accept() {
             after(&[
                 acked(ONE, 10, 0),
                 acked(ONE, 12, 2),
+                visible(2, 2),
                 committed(11, 1),
                 latest(5, 5),
             ])
