@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use kuorum_admin_api::{BrokerState, Partition};
+use tokio::time::sleep;
 
 use super::{CHAOS_BUILD, Lab, Mutation, NOTHING, QUICK, Scenario};
 use crate::chaos::lab::every_process;
@@ -17,10 +19,12 @@ const TOPIC: &str = "bank-transfers";
 const PARTITIONS: i32 = 3;
 const RATE: u64 = 1_000;
 const MIN_ISR: (&str, &str) = ("min.insync.replicas", "2");
+/// By when a broker has told in which directories its new replicas lie.
+const TOLD: Duration = Duration::from_secs(3);
 
 pub(super) const POWER_LOSS: Scenario = Scenario {
     name: "power-loss",
-    story: "The power of all six processes goes at once under a stream of acks=all writes: what was not synced is lost, kept or torn, by seed. Three times, started again in three orders; then twice when the leader's disk is by far the slowest, and the leader comes back before the others.",
+    story: "The power of all six processes goes at once under a stream of acks=all writes: what was not synced is lost, kept or torn, by seed. Three times, started again in three orders; then twice when the leader's disk is by far the slowest, and twice when a follower's is, and the slow one comes back before the others.",
     guards: "D1, D2, D3, R22: an acknowledged record is on the disks of every member of the ISR; a torn tail is cut, in any order of restart",
     without: "a leader or follower that counts what it has not flushed acknowledges what this takes away (acked-is-read)",
     fails_without: &[
@@ -58,17 +62,16 @@ async fn power_loss(lab: &Lab) -> Result<()> {
         }
         lab.whole().await?;
     }
-    for round in 3..5 {
-        let led = slow_leader(lab, &stream).await?;
-        let leader = led.leader.context("it has a leader")?;
+    for (round, leads) in (3..).zip([true, true, false, false]) {
+        let (slow, led) = one_is_slow(lab, &stream, leads).await?;
         no_power(lab, round)?;
         let (first, others): (Vec<Process>, Vec<Process>) =
             every_process().into_iter().partition(|one| {
-                matches!(one, Process::Controller(_)) || *one == Process::Broker(leader)
+                matches!(one, Process::Controller(_)) || *one == Process::Broker(slow)
             });
         lab.faults.start_all(&first)?;
-        lab.partition_until(TOPIC, "the one that led leads again", |one| {
-            one.leader == Some(leader) && one.leader_epoch > led.leader_epoch
+        lab.partition_until(TOPIC, "the slow one leads", |one| {
+            one.leader == Some(slow) && one.leader_epoch > led.leader_epoch
         })
         .await?;
         lab.faults.start_all(&others)?;
@@ -78,8 +81,8 @@ async fn power_loss(lab: &Lab) -> Result<()> {
     stream.stop().await
 }
 
-/// Makes the disk of the leader by far the slowest, and waits until it leads all three with it.
-async fn slow_leader(lab: &Lab, stream: &Writing) -> Result<Partition> {
+/// Makes the disk of the leader, or of a follower, by far the slowest, and waits until all three are in sync with it. Returns whose.
+async fn one_is_slow(lab: &Lab, stream: &Writing, leads: bool) -> Result<(i32, Partition)> {
     // What controllers say just after they came back is from before: writes in between make it news.
     for _ in 0..10 {
         lab.flow(stream, RATE).await?;
@@ -88,15 +91,17 @@ async fn slow_leader(lab: &Lab, stream: &Writing) -> Result<Partition> {
                 one.leader.is_some() && one.isr.len() == 3
             })
             .await?;
+        let leader = led.leader.context("it has a leader")?;
+        let slow = if leads { leader } else { leader % 3 + 1 };
         for broker in 1..=3 {
-            let delay = if Some(broker) == led.leader { 300 } else { 1 };
+            let delay = if broker == slow { 300 } else { 1 };
             let order = format!("sync bank-transfers delay={delay}\n");
             lab.faults.disk(Process::Broker(broker), &order)?;
         }
         lab.flow(stream, RATE).await?;
         let now = lab.admin.partition(TOPIC, 0).await?;
         if now.leader_epoch == led.leader_epoch && now.isr.len() == 3 {
-            return Ok(now);
+            return Ok((slow, now));
         }
     }
     bail!("nobody goes on leading all three")
@@ -224,11 +229,16 @@ async fn alone_at_first(lab: &Lab, how: &str, harm: impl Fn(i32) -> Result<()>) 
         Ok(back.any(|one| one.id == alone))
     })
     .await?;
-    let found = lab.admin.partition(TOPIC, 0).await?;
-    ensure!(
-        found.leader.is_none(),
-        "broker {alone}, {how}, was alone and led: {found:?}"
-    );
+    // It tells where its replicas lie only after a while, and cannot lead before.
+    let start = Instant::now();
+    while start.elapsed() < TOLD {
+        let found = lab.admin.partition(TOPIC, 0).await?;
+        ensure!(
+            found.leader.is_none(),
+            "broker {alone}, {how}, was alone and led: {found:?}"
+        );
+        sleep(TOLD / 20).await;
+    }
     lab.step(format!(
         "all three were killed; broker {alone} came back first, {how}, and did not lead"
     ));
