@@ -6,18 +6,17 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * Reads a partition to a given offset, says "read", and goes on reading. Ends with the name of the exception that stops it, and with the offset
+ * Reads a partition, says "read" at each of two given offsets, and goes on reading. Ends with the name of the exception that stops it, and with the offset
  * at which the histories part if it is told.
  */
 public class Truncation {
     public static void main(String[] arguments) {
         TopicPartition partition = new TopicPartition(arguments[0], 0);
-        long until = Long.parseLong(arguments[1]);
+        long first = Long.parseLong(arguments[1]), until = Long.parseLong(arguments[2]), said = 0;
         Map<String, Object> config = Map.of("bootstrap.servers", System.getenv("KUORUM_BOOTSTRAP"), "auto.offset.reset", "none");
         try (var consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer())) {
             consumer.assign(List.of(partition));
             consumer.seek(partition, 0);
-            boolean said = false;
             for (long deadline = System.nanoTime() + 120_000_000_000L; System.nanoTime() < deadline; ) {
                 for (var record : consumer.poll(Duration.ofMillis(200))) {
                     if (record.offset() >= until) {
@@ -25,9 +24,10 @@ public class Truncation {
                         return;
                     }
                 }
-                if (!said && consumer.position(partition) == until) {
+                long position = consumer.position(partition);
+                if (position > said && (position == first || position == until)) {
                     System.out.println("read");
-                    said = true;
+                    said = position;
                 }
             }
             System.out.println("nothing -1");
