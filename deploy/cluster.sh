@@ -169,11 +169,18 @@ signal_one() { # signal role id
     kill "-$1" "$pid"
 }
 
-kill_one() { # role id
-    local pid
-    pid=$(running "$1" "$2") || die "$1 $2 does not run"
-    kill -KILL "$pid"
-    await_exit "$1" "$2" 10 || die "$1 $2 (pid $pid) is still there 10 s after SIGKILL"
+kill_all() { # role id, as often as you like: all at the same moment
+    local victims=("$@") pid pids=()
+    while [ $# -gt 0 ]; do
+        pid=$(running "$1" "${2:-}") || die "$1 ${2:-} does not run"
+        pids+=("$pid"); shift 2
+    done
+    kill -KILL "${pids[@]}"
+    set -- "${victims[@]}"
+    while [ $# -gt 0 ]; do
+        await_exit "$1" "$2" 10 || die "$1 $2 is still there 10 s after SIGKILL"
+        shift 2
+    done
 }
 
 each() { # function, then for both roles of a node or for one role
@@ -327,14 +334,14 @@ case $command in
     up) up ;;
     add) add "$id" ;;
     down) for n in "${NODES[@]}" $(added); do stop_one broker "$n" & done; wait; for n in "${NODES[@]}"; do stop_one controller "$n"; done ;;
-    clean) for n in "${NODES[@]}" $(added); do for r in broker controller; do running $r "$n" >/dev/null && kill_one $r "$n"; done; done
+    clean) for n in "${NODES[@]}" $(added); do for r in broker controller; do running $r "$n" >/dev/null && kill_all $r "$n"; done; done
            [ ! -e "$CLUSTER_DIR" ] || [ -f "$CLUSTER_DIR/port_base" ] || [ -z "$(ls -A "$CLUSTER_DIR")" ] || die "$CLUSTER_DIR is not a cluster directory: left alone"
            rm -rf "$CLUSTER_DIR" ;;
     status) status ;;
     logs) logs ;;
     env) printf 'KUORUM_BOOTSTRAP=%s\nKUORUM_ADMIN=%s\n' "$(bootstrap)" "$(admins)" ;;
     variables) printf '%s\n' "$vars" ;;
-    kill) each kill_one "$what" "$id" ;;
+    kill) case $what in node) kill_all controller "$id" broker "$id" ;; *) kill_all "${@:2}" ;; esac ;;
     stop) each stop_or_say "$what" "$id" ;;
     start) each start_one "$what" "$id"; each await_bound "$what" "$id" ;;
     pause) case $what in node) signal_one STOP controller "$id"; signal_one STOP broker "$id" ;; *) signal_one STOP "$what" "$id" ;; esac ;;

@@ -129,6 +129,18 @@ impl LocalCluster {
         self.act("kill", process)
     }
 
+    /// SIGKILL to several at the same moment; returns when all are gone.
+    ///
+    /// # Errors
+    /// When one does not run, and then none is killed, or does not go.
+    pub fn kill_all(&self, processes: &[Process]) -> Result<()> {
+        let victims: Vec<String> = processes.iter().flat_map(|one| one.words()).collect();
+        let words: Vec<&str> = std::iter::once("kill")
+            .chain(victims.iter().map(String::as_str))
+            .collect();
+        self.script(&words, "").map(drop)
+    }
+
     /// SIGTERM; returns when the process has ended by itself.
     ///
     /// # Errors

@@ -235,14 +235,7 @@ pub fn kill_everything_and_restart(cluster: &LocalCluster, order: [usize; 6]) ->
         i @ 0..3 => Process::Controller(i + 1),
         i => Process::Broker(i - 2),
     };
-    std::thread::scope(|scope| {
-        let kills: Vec<_> = (0..6)
-            .map(|i| scope.spawn(move || cluster.kill(process(i))))
-            .collect();
-        kills
-            .into_iter()
-            .try_for_each(|kill| kill.join().expect("a thread that panicked is a bug"))
-    })?;
+    cluster.kill_all(&std::array::from_fn::<_, 6, _>(process))?;
     order
         .into_iter()
         .try_for_each(|i| cluster.start(process(i)))

@@ -102,17 +102,7 @@ impl Faults {
         for process in processes {
             self.note("down", &process, true);
         }
-        blocking(|| {
-            std::thread::scope(|scope| {
-                let kills: Vec<_> = processes
-                    .iter()
-                    .map(|process| scope.spawn(|| self.cluster.kill(*process)))
-                    .collect();
-                kills
-                    .into_iter()
-                    .try_for_each(|kill| kill.join().expect("a thread that panicked is a bug"))
-            })
-        })
+        blocking(|| self.cluster.kill_all(processes))
     }
 
     /// SIGTERM; returns when it has ended by itself.
