@@ -1,6 +1,8 @@
 //! Refusals and how they look on the wire.
 //! Law: a refusal names the field at fault where there is one, says whether trying again helps, and has one stable code.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use axum::Json;
@@ -13,7 +15,9 @@ use kuorum_admin_api::{FieldError, KafkaError, PROBLEM_JSON, Problem};
 use kuorum_metadata::control::command::Outcome;
 use kuorum_metadata::rpc::RpcError;
 use kuorum_protocol::error_code::ErrorCode;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// A refusal on its way to becoming a [`Problem`].
 #[derive(Clone, Debug)]
@@ -201,13 +205,37 @@ fn status_of(code: ErrorCode) -> StatusCode {
 /// A JSON body, refused in the words of this API.
 pub(super) struct Body<T>(pub(super) T);
 
+/// A JSON object and nothing else: by itself serde takes an array for a struct, the fields in their order, and so `[]` for a request
+/// that leaves everything out.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
         let path = path_of(request.extensions(), request.uri().path());
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(value)) => Ok(Self(value)),
+        match Json::<Object<T>>::from_request(request, state).await {
+            Ok(Json(Object(value))) => Ok(Self(value)),
             Err(rejection) => Err(refuse_body(&rejection).at(&path).into_response()),
         }
     }

@@ -232,6 +232,12 @@ async fn a_problem_names_the_field_and_says_what_to_do() {
         ),
         (post(topics, json!({})), 400, "INVALID_BODY", Some("/name")),
         (
+            post(topics, json!(["a", 1, 1, {}, false])),
+            400,
+            "INVALID_BODY",
+            None,
+        ),
+        (
             (Method::GET, "/api/v1/topics/absent", None),
             404,
             "UNKNOWN_TOPIC_OR_PARTITION",

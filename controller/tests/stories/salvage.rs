@@ -206,6 +206,14 @@ async fn what_brokers_hold_is_one_list_and_a_mistake_changes_nothing() {
             Some("/traget"),
         ),
         (
+            Method::POST,
+            replay.clone(),
+            Some(json!([])),
+            400,
+            "INVALID_BODY",
+            None,
+        ),
+        (
             Method::GET,
             "/salvage?page_token=zz".to_owned(),
             None,
