@@ -67,9 +67,19 @@ tell_what_is_paused() {
     done < <(members)
 }
 
+# Whether nothing of a process is left. One that dies loses its command line while it still holds its files and their locks, and its
+# first thread may be dead before the others.
+ended() { # role id
+    local pid
+    ! running "$1" "$2" >/dev/null || return 1
+    pid=$(cat "$(home "$1" "$2")/pid" 2>/dev/null) || return 0
+    if grep -qs '^State:[[:space:]]*Z' "/proc/$pid/status"; then [ "$(ls "/proc/$pid/task" 2>/dev/null | wc -l)" -le 1 ]
+    else [ ! -e "/proc/$pid" ] || [ -n "$({ tr -d '\0' <"/proc/$pid/cmdline"; } 2>/dev/null)" ]; fi
+}
+
 await_exit() { # role id seconds
     local deadline=$((SECONDS + $3))
-    while running "$1" "$2" >/dev/null; do
+    until ended "$1" "$2"; do
         [ $SECONDS -lt $deadline ] || return 1
         sleep 0.02
     done
