@@ -154,12 +154,23 @@ impl Item {
         Some(self.epochs[after.checked_sub(1)?].epoch)
     }
 
-    /// Whether it already holds these records: an offset and its epoch name one record only.
-    fn covers(&self, first: Offset, end: Offset, epochs: &[Began]) -> bool {
-        self.complete
-            && self.first_offset <= first
-            && self.end_offset >= end
-            && epochs_of(&self.epochs, first, end) == epochs
+    /// The end of the records from `first` on that it already holds: an offset and its epoch name one record only.
+    fn holds_until(&self, first: Offset, end: Offset, epochs: &[Began]) -> Offset {
+        let until = self.end_offset.min(end);
+        if !self.complete || self.first_offset > first || until <= first {
+            return first;
+        }
+        let (held, asked) = (
+            epochs_of(&self.epochs, first, until),
+            epochs_of(epochs, first, until),
+        );
+        let mut places = 0..held.len().max(asked.len());
+        let parted = places.find(|place| held.get(*place) != asked.get(*place));
+        let starts = |place: usize| {
+            let there = [held.get(place), asked.get(place)].into_iter().flatten();
+            there.map(|began: &Began| began.start_offset).min()
+        };
+        parted.and_then(starts).unwrap_or(until)
     }
 
     /// Whether `other` has all that this one has, and perhaps more.
@@ -264,7 +275,7 @@ pub(crate) struct Source<'a, D: Dir> {
     pub(crate) end: Offset,
 }
 
-/// Makes an item of `source` in `into`.
+/// Makes an item of `source` in `into`, without the beginning that other items hold already.
 pub(crate) fn set_aside<D: Dir>(
     source: &Source<'_, D>,
     cause: &Cause<'_>,
@@ -280,14 +291,7 @@ fn try_set_aside<D: Dir>(
     into: &D,
     bounds: Bounds<'_>,
 ) -> io::Result<Aside> {
-    let epochs = epochs_of(&began(source.epochs), source.first, source.end);
-    let earlier = of_partition(into, cause.topic_id, cause.partition)?;
-    let covering = earlier
-        .iter()
-        .find(|item| item.covers(source.first, source.end, &epochs));
-    if let Some(item) = covering {
-        return Ok(Aside::KeptBefore(item.clone()));
-    }
+    let all = began(source.epochs);
     let mut item = Item {
         topic: cause.topic.to_owned(),
         topic_id: cause.topic_id,
@@ -297,10 +301,35 @@ fn try_set_aside<D: Dir>(
         end_offset: source.first,
         bytes: 0,
         complete: true,
-        epochs,
+        epochs: Vec::new(),
         cause: cause.words.to_owned(),
         created_at: cause.now,
         parts: Vec::new(),
+    };
+    let earlier = of_partition(into, cause.topic_id, cause.partition)?;
+    // An item of the same name is no other one: a longer one takes its place.
+    while let Some((until, holder)) = earlier
+        .iter()
+        .map(|earlier| {
+            (
+                earlier.holds_until(item.first_offset, source.end, &all),
+                earlier,
+            )
+        })
+        .filter(|(until, earlier)| *until == source.end || earlier.id() != item.id())
+        .max_by_key(|(until, _)| *until)
+        .filter(|(until, _)| *until > item.first_offset)
+    {
+        if until == source.end {
+            return Ok(Aside::KeptBefore(holder.clone()));
+        }
+        item.first_offset = until;
+        item.end_offset = until;
+    }
+    item.epochs = epochs_of(&all, item.first_offset, source.end);
+    let source = &Source {
+        first: item.first_offset,
+        ..*source
     };
     let name = item.id().to_string();
     let unfinished = format!("{name}{TEMPORARY}");

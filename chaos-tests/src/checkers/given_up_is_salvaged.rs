@@ -11,6 +11,8 @@ use super::{Checker, Event, Logged, PartitionNumber, PartitionState, SetAside, S
 #[derive(Debug, Default)]
 pub struct GivenUpIsSalvaged {
     given_up: BTreeMap<PartitionNumber, Vec<(Offset, Logged)>>,
+    /// How far what a broker has set aside reaches.
+    aside: BTreeMap<(PartitionNumber, BrokerId), Offset>,
     /// A disk would not take what was to be set aside.
     failed: BTreeSet<PartitionNumber>,
     disk_lost: bool,
@@ -58,7 +60,12 @@ impl Checker for GivenUpIsSalvaged {
                 if *aside == Some(SetAside::Failed) {
                     self.failed.insert(*partition);
                 }
-                judge(*first, *end, *unclean, *aside).map_err(|what| {
+                let reach = self.aside.entry((*partition, *broker)).or_default();
+                let judged = judge(*first, *end, *unclean, *aside, *reach);
+                if let Some(SetAside::Kept { end, .. }) = aside {
+                    *reach = (*reach).max(*end);
+                }
+                judged.map_err(|what| {
                     format!(
                         "partition {partition}, broker {broker}: [{first}, {end}) was cut off: {what}"
                     )
@@ -112,8 +119,15 @@ fn epoch_at(epochs: &[(LeaderEpoch, Offset)], offset: Offset) -> Option<LeaderEp
         .map(|(epoch, _)| *epoch)
 }
 
-/// Whether the right thing became of a cut.
-fn judge(first: Offset, end: Offset, unclean: bool, aside: Option<SetAside>) -> Verdict {
+/// Whether the right thing became of a cut. What this broker has set aside before reaches to `before`: only so far may
+/// the beginning of an item be missing, and at rest it must be there.
+fn judge(
+    first: Offset,
+    end: Offset,
+    unclean: bool,
+    aside: Option<SetAside>,
+    before: Offset,
+) -> Verdict {
     match aside {
         None if unclean && first < end => Err("nothing was set aside".to_owned()),
         Some(_) if !unclean => Err("it was never visible, and was set aside".to_owned()),
@@ -121,13 +135,13 @@ fn judge(first: Offset, end: Offset, unclean: bool, aside: Option<SetAside>) -> 
             first: kept,
             end: until,
             complete,
-        }) if (kept, until, complete) != (first, end, true) => Err(format!(
-            "[{kept}, {until}) was set aside, complete: {complete}"
-        )),
+        }) if kept < first || kept > first.max(before) || (until, complete) != (end, true) => Err(
+            format!("[{kept}, {until}) was set aside, complete: {complete}"),
+        ),
         Some(SetAside::KeptBefore {
             first: kept,
             end: until,
-        }) if kept > first || until < end => {
+        }) if kept > first.max(before) || until < end => {
             Err(format!("only [{kept}, {until}) had been set aside"))
         }
         Some(SetAside::OutOfBounds) => Err("there was room, and it was not used".to_owned()),

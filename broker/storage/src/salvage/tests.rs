@@ -307,6 +307,49 @@ fn an_item_never_takes_the_place_of_other_records() {
     assert_eq!(dir.list().unwrap().len(), 1, "nothing unfinished is left");
 }
 
+/// The whole replica was set aside because it was moved away, twice: what it had the first time is not kept a second time,
+/// as far as it is the same.
+#[test]
+fn a_later_item_begins_where_an_earlier_one_ends_or_parts_from_it() {
+    // (what was cut after the first time, epochs of what came then) => where the second item begins
+    for (cut, epochs, first) in [
+        (90, 6, 90),
+        (75, 6, 75),
+        // By the leader of the last records of the first.
+        (90, 3, 90),
+    ] {
+        let disk = SimDir::new(1);
+        let dir = disk.subdirectory("salvage");
+        let mut log = filled(&disk);
+        flush(&mut log);
+        let end = log.end_offset();
+        assert_eq!(end, Offset(90));
+        let one = kept(log.set_aside(Offset(0), &cause(), &dir, ALWAYS));
+        assert_eq!((one.first_offset, one.end_offset), (Offset(0), end));
+        if cut < 90 {
+            log.truncate_to(Offset(cut)).unwrap();
+        }
+        for batch in cut / 3..40 {
+            append(&mut log, &plain(batch * 3), epochs);
+        }
+        flush(&mut log);
+        let later = Cause {
+            unclean_epoch: LeaderEpoch(9),
+            ..cause()
+        };
+        let two = kept(log.set_aside(Offset(0), &later, &dir, ALWAYS));
+        let place = (two.first_offset, two.end_offset, two.complete);
+        assert_eq!(place, (Offset(first), Offset(120), true), "cut at {cut}");
+        let contents = Contents::of(&dir, two.clone());
+        let summary = contents.summarise().unwrap();
+        assert_eq!(summary.records, 120 - first as u64);
+
+        // Between them they have all of it.
+        let again = log.set_aside(Offset(0), &later, &dir, ALWAYS).unwrap();
+        assert!(matches!(again, Some(Aside::KeptBefore(_))), "{again:?}");
+    }
+}
+
 /// What a bound cut short is made whole by a later try.
 #[test]
 fn a_longer_item_takes_the_place_of_its_beginning() {
