@@ -160,6 +160,12 @@ fn report(
     let cause = cause(grows);
     match reply {
         IsrReply::Accepted {
+            partition_epoch, ..
+        } if *partition_epoch == proposal.partition_epoch => {
+            debug!(topic = %hosted.topic, partition = hosted.index, leader_epoch = proposal.leader_epoch.0, broker_epoch,
+                   "the controllers confirm the leader");
+        }
+        IsrReply::Accepted {
             partition_epoch,
             isr,
             ..

@@ -56,7 +56,10 @@ pub struct Partition<D: Dir, T = ProduceToken> {
     /// Whether any assignment was applied since the process began.
     assigned: bool,
     high_watermark: Offset,
-    waiters: Waiters<T>,
+    /// Produces that wait for the high watermark.
+    waiters: Waiters<Offset, T>,
+    /// Refusals that wait for the answer to a proposal.
+    refusals: Waiters<u64, T>,
     /// Follower generations and proposal numbers never repeat in the life of a process.
     generation: u64,
     next_proposal: u64,
@@ -109,6 +112,7 @@ impl<D: Dir, T> Partition<D, T> {
             assigned: false,
             high_watermark,
             waiters: Waiters::default(),
+            refusals: Waiters::default(),
             generation: 0,
             next_proposal: 1,
             leaders_high_watermark: None,
@@ -366,6 +370,10 @@ impl<D: Dir, T> Partition<D, T> {
                 fx.completed
                     .push((token, Err(ProduceError::NotLeader(hint))));
             }
+        }
+        for token in self.refusals.drain() {
+            fx.completed
+                .push((token, Err(ProduceError::NotLeader(self.leader_hint()))));
         }
     }
 

@@ -469,12 +469,31 @@ fn the_only_one_in_sync_hands_over_to_the_one_that_catches_up() {
     told(story);
 }
 
+/// A leader that was replaced and does not know it lacks what its successor has acknowledged. A producer whose next batch
+/// comes to it is not told that its sequence does not fit: believing that, it would number the batch anew.
+#[test]
+fn a_deposed_leader_says_nothing_of_sequences() {
+    let mut story = Story::begin(Plan::calm(21, &[transfers(1)]));
+    assert_eq!(story.produce(0, 5, SECOND), Ok(Offset(0)));
+    story.settle();
+    story.cut_off_from_controllers(1);
+    story.part(1, 2);
+    story.part(1, 3);
+    assert_eq!(story.produce(0, 5, MINUTE), Ok(Offset(5)));
+    assert_ne!(story.leader(0), Some(1));
+    story.mislead(0, 1);
+    assert_eq!(story.produce(0, 5, MINUTE), Ok(Offset(10)));
+    story.heal();
+    assert_eq!(story.log_ends(0), [(1, 15), (2, 15), (3, 15)]);
+    told(story);
+}
+
 /// Each of these stories ends badly without its rule; *cut at the high watermark*, as Kafka did before 0.11, among them.
 #[cfg(feature = "mutations")]
 #[test]
 fn stories_miss_their_rules() {
     use kuorum_replication::mutation::{Mutation, without};
-    let rows: [(Mutation, fn()); 8] = [
+    let rows: [(Mutation, fn()); 9] = [
         (
             Mutation::TruncateToHighWatermark,
             the_crisis_decided_for_availability,
@@ -506,6 +525,10 @@ fn stories_miss_their_rules() {
         (
             Mutation::LeavingLeaderKeepsTheDead,
             the_only_one_in_sync_hands_over_to_the_one_that_catches_up,
+        ),
+        (
+            Mutation::GapsUnconfirmed,
+            a_deposed_leader_says_nothing_of_sequences,
         ),
     ];
     for (rule, story) in rows {

@@ -25,6 +25,8 @@ pub enum Isr {
     Shrinking { isr: Replicas, leaving: Replicas },
     /// Nobody joins or leaves: the leader says that its log is in order after an unclean election (KIP-704).
     Recovering { isr: Replicas },
+    /// Nobody joins or leaves: the leader asks whether it still leads. An answer that accepts was decided after the question.
+    Confirming { isr: Replicas },
 }
 
 impl Isr {
@@ -34,6 +36,7 @@ impl Isr {
         match self {
             Self::Committed { isr }
             | Self::Recovering { isr }
+            | Self::Confirming { isr }
             | Self::Expanding { isr, .. }
             | Self::Shrinking { isr, .. } => isr,
         }
@@ -43,7 +46,9 @@ impl Isr {
     #[must_use]
     pub fn maximal(&self) -> Replicas {
         match self {
-            Self::Committed { isr } | Self::Recovering { isr } => isr.clone(),
+            Self::Committed { isr } | Self::Recovering { isr } | Self::Confirming { isr } => {
+                isr.clone()
+            }
             Self::Expanding { isr, joining } => {
                 let mut all = isr.clone();
                 if !mutation::off(Mutation::HighWatermarkIgnoresMaximalIsr) {
@@ -65,9 +70,10 @@ impl Isr {
     pub fn maximal_len(&self) -> usize {
         match self {
             Self::Expanding { isr, .. } => isr.len() + 1,
-            Self::Committed { isr } | Self::Recovering { isr } | Self::Shrinking { isr, .. } => {
-                isr.len()
-            }
+            Self::Committed { isr }
+            | Self::Recovering { isr }
+            | Self::Confirming { isr }
+            | Self::Shrinking { isr, .. } => isr.len(),
         }
     }
 
@@ -75,7 +81,9 @@ impl Isr {
     #[must_use]
     pub fn proposed(&self) -> Replicas {
         match self {
-            Self::Committed { isr } | Self::Recovering { isr } => isr.clone(),
+            Self::Committed { isr } | Self::Recovering { isr } | Self::Confirming { isr } => {
+                isr.clone()
+            }
             Self::Expanding { isr, joining } => {
                 let mut all = isr.clone();
                 all.insert(*joining);
@@ -177,6 +185,8 @@ pub(crate) struct IsrState {
     pub(crate) partition_epoch: PartitionEpoch,
     request: Option<Request>,
     next_number: u64,
+    /// The newest proposal that was accepted: when it was sent the leader still led.
+    pub(crate) accepted: Option<u64>,
     /// After a refusal nothing is proposed before this.
     not_before: Monotonic,
 }
@@ -206,6 +216,7 @@ impl IsrState {
             partition_epoch: assignment.partition_epoch,
             request: None,
             next_number,
+            accepted: None,
             not_before: Monotonic::default(),
         }
     }
@@ -294,6 +305,7 @@ impl IsrState {
                 // Equal: the controllers had it so already (KAFKA-12751).
                 // Every proposal says that the log is in order.
                 self.recovering = false;
+                self.accepted = Some(number);
                 self.settle(isr, elr, partition_epoch);
                 true
             }

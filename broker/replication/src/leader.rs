@@ -6,6 +6,7 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kuorum_protocol::{BrokerEpoch, BrokerId, LeaderEpoch, Monotonic, Offset, PartitionEpoch};
 
@@ -14,6 +15,9 @@ use crate::assignment::{Assignment, Durability, Standing, Terms};
 use crate::follower_progress::FollowerProgress;
 use crate::isr::{Isr, IsrProposal, IsrReply, IsrState, Replicas};
 use crate::mutation::{self, Mutation};
+
+/// How long a leader that was confirmed does not ask again: other proposals must get their turn.
+const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where the leader's own log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,9 @@ pub struct Leader {
     ends: LogEnds,
     high_watermark: Offset,
     next_lag_check: Monotonic,
+    /// Somebody waits for this proposal, or a later one, to be accepted.
+    to_confirm: Option<u64>,
+    next_confirm: Monotonic,
 }
 
 impl Leader {
@@ -108,6 +115,8 @@ impl Leader {
             ends,
             high_watermark,
             next_lag_check: now + terms.replica_lag_time_max / 2,
+            to_confirm: None,
+            next_confirm: now,
         };
         leader.follow_replica_set(now);
         leader.advance_high_watermark(now);
@@ -292,8 +301,22 @@ impl Leader {
         self.stepped(now, None)
     }
 
+    /// What is about to be said rests on being the leader now: to be said when [`Self::confirmed`] reaches the number returned.
+    pub fn confirm(&mut self, now: Monotonic) -> (u64, Step) {
+        let number = self.isr.next_number();
+        self.to_confirm = Some(number);
+        let proposal = self.propose_to_confirm(now);
+        (number, self.stepped(now, proposal))
+    }
+
+    /// The newest proposal of which the controllers have said that it came from the leader.
+    #[must_use]
+    pub fn confirmed(&self) -> Option<u64> {
+        self.isr.accepted
+    }
+
     /// Time has passed: proposes to remove members that are out of sync, every half of the lag allowed, sends an unanswered
-    /// proposal again, and says after an unclean election that the log is in order.
+    /// proposal again, says after an unclean election that the log is in order, and asks what is still to be confirmed.
     pub fn tick(&mut self, now: Monotonic) -> Step {
         let mut proposal = self
             .isr
@@ -305,6 +328,7 @@ impl Leader {
                 proposal = self.propose_to_shrink(now);
             }
         }
+        let proposal = proposal.or_else(|| self.propose_to_confirm(now));
         if mutation::off(Mutation::ShrinkForgetsHighWatermark) {
             return Step {
                 high_watermark_advanced: false,
@@ -353,6 +377,16 @@ impl Leader {
         }
         let isr = self.isr.isr.committed().clone();
         Some(self.propose(Isr::Recovering { isr }))
+    }
+
+    fn propose_to_confirm(&mut self, now: Monotonic) -> Option<IsrProposal> {
+        let is_wanted = self.to_confirm.is_some() && self.to_confirm > self.isr.accepted;
+        if !is_wanted || now < self.next_confirm || !self.isr.may_propose(now) {
+            return None;
+        }
+        self.next_confirm = now + CONFIRM_PAUSE;
+        let isr = self.isr.isr.committed().clone();
+        Some(self.propose(Isr::Confirming { isr }))
     }
 
     fn propose_to_expand(&mut self, joining: BrokerId, now: Monotonic) -> Option<IsrProposal> {

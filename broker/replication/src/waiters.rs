@@ -1,14 +1,14 @@
-//! Produces that wait for the high watermark.
+//! Produces that wait: for the high watermark, or for the controllers to confirm who leads.
 //! Law: each has a deadline and belongs to one leader epoch; whoever changes the epoch takes all of them out first.
 
 use std::collections::BTreeMap;
 
-use kuorum_protocol::{Monotonic, Offset};
+use kuorum_protocol::Monotonic;
 
-/// Tokens of type `T`, ordered by the offset they wait for.
+/// Tokens of type `T`, ordered by what they wait for: something that only rises.
 #[derive(Debug)]
-pub struct Waiters<T> {
-    parked: BTreeMap<(Offset, u64), Parked<T>>,
+pub struct Waiters<K, T> {
+    parked: BTreeMap<(K, u64), Parked<T>>,
     next: u64,
 }
 
@@ -18,7 +18,7 @@ struct Parked<T> {
     token: T,
 }
 
-impl<T> Default for Waiters<T> {
+impl<K, T> Default for Waiters<K, T> {
     fn default() -> Self {
         Self {
             parked: BTreeMap::new(),
@@ -27,17 +27,17 @@ impl<T> Default for Waiters<T> {
     }
 }
 
-impl<T> Waiters<T> {
-    /// Parks `token` until the high watermark reaches `until`, or `deadline` passes.
-    pub fn park(&mut self, until: Offset, deadline: Monotonic, token: T) {
+impl<K: Copy + Ord, T> Waiters<K, T> {
+    /// Parks `token` until what is waited for reaches `until`, or `deadline` passes.
+    pub fn park(&mut self, until: K, deadline: Monotonic, token: T) {
         self.parked
             .insert((until, self.next), Parked { deadline, token });
         self.next += 1;
     }
 
-    /// Takes out, in order, everyone whose records lie below `high_watermark`, each with the offset waited for.
-    pub fn release(&mut self, high_watermark: Offset) -> Vec<(Offset, T)> {
-        let waiting = self.parked.split_off(&(high_watermark.plus(1), 0));
+    /// Takes out, in order, everyone who waits for no more than `reached`, each with what it waited for.
+    pub fn release(&mut self, reached: K) -> Vec<(K, T)> {
+        let waiting = self.parked.split_off(&(reached, u64::MAX));
         let done = std::mem::replace(&mut self.parked, waiting);
         done.into_iter()
             .map(|((until, _), parked)| (until, parked.token))
@@ -87,13 +87,15 @@ impl<T> Waiters<T> {
 mod tests {
     use std::time::Duration;
 
+    use kuorum_protocol::Offset;
+
     use super::*;
 
     fn at(seconds: u64) -> Monotonic {
         Monotonic(Duration::from_secs(seconds))
     }
 
-    fn parked() -> Waiters<&'static str> {
+    fn parked() -> Waiters<Offset, &'static str> {
         let mut waiters = Waiters::default();
         waiters.park(Offset(20), at(5), "b");
         waiters.park(Offset(10), at(9), "a");

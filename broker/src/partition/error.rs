@@ -37,6 +37,13 @@ pub enum ProduceError {
     Storage(StorageFailure),
 }
 
+impl ProduceError {
+    /// Refused because of what this log lacks, so that only who leads may say so.
+    pub fn is_gap(&self) -> bool {
+        matches!(self, Self::Refused(AppendError::OutOfOrderSequence { .. }))
+    }
+}
+
 impl From<&ProduceError> for ErrorCode {
     fn from(error: &ProduceError) -> Self {
         match error {

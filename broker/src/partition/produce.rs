@@ -1,8 +1,11 @@
 //! The leader's side of a produce: admit, append, wait.
-//! Law: the three are called under one hold of the lock, and what waits, waits in the epoch that appended it.
+//! Law: the three are called under one hold of the lock, and what waits, waits in the epoch that appended it. Who is told that
+//! a sequence does not fit is told by who leads at that moment: a deposed leader lacks what its successor has acknowledged,
+//! and a producer that believed it would write under a new number what is there already.
 
 use kuorum_protocol::{LeaderEpoch, Monotonic, Now, Offset, Timestamp};
 use kuorum_replication::acks::{Acks, Completion};
+use kuorum_replication::mutation::{self, Mutation};
 use kuorum_storage::{AppendError, Dir};
 
 use super::{Effects, Partition, ProduceError, Role};
@@ -90,15 +93,35 @@ impl<D: Dir, T> Partition<D, T> {
                 Some(completion) => fx.completed.push((token, outcome(completion))),
                 None => self.waiters.park(until, deadline, token),
             },
-            Role::Failed(failure) => {
-                fx.completed
-                    .push((token, Err(ProduceError::Storage(failure.clone()))));
+            Role::Failed(_) | Role::Follower(_) | Role::Leaderless => {
+                let outcome = self.not_leading();
+                fx.completed.push((token, Err(outcome)));
             }
-            Role::Follower(_) | Role::Leaderless => {
-                let hint = self.leader_hint();
-                fx.completed
-                    .push((token, Err(ProduceError::NotLeader(hint))));
-            }
+        }
+    }
+
+    /// Waits, after [`Self::append`] refused something for what this log lacks ([`ProduceError::is_gap`]), until the
+    /// controllers have confirmed that this replica leads. `token` comes back with `Ok` when the refusal holds, with an error
+    /// when that is to be said instead.
+    pub fn park_refusal(&mut self, now: Now, deadline: Monotonic, token: T, fx: &mut Effects<T>) {
+        let Role::Leader(leader) = &mut self.role else {
+            let outcome = self.not_leading();
+            fx.completed.push((token, Err(outcome)));
+            return;
+        };
+        if mutation::off(Mutation::GapsUnconfirmed) {
+            fx.completed.push((token, Ok(())));
+            return;
+        }
+        let (number, step) = leader.confirm(now.monotonic);
+        self.refusals.park(number, deadline, token);
+        self.after(step, fx);
+    }
+
+    fn not_leading(&self) -> ProduceError {
+        match &self.role {
+            Role::Failed(failure) => ProduceError::Storage(failure.clone()),
+            _ => ProduceError::NotLeader(self.leader_hint()),
         }
     }
 }

@@ -77,7 +77,7 @@ impl<D: Dir, T> Partition<D, T> {
             size_bytes,
             log_start: view.log_start,
             high_watermark: self.high_watermark,
-            parked: self.waiters.len(),
+            parked: self.waiters.len() + self.refusals.len(),
             producers,
             lag,
             followers_lag: followers_lag.unwrap_or(0),
@@ -104,7 +104,7 @@ impl<D: Dir, T> Partition<D, T> {
             high_watermark: self.high_watermark,
             log_end: view.log_end,
             flushed_end: view.flushed_end,
-            parked: self.waiters.len(),
+            parked: self.waiters.len() + self.refusals.len(),
             followers: self.leader().map_or_else(Vec::new, |leader| {
                 leader
                     .followers()

@@ -111,6 +111,11 @@ impl Replica {
         self.step(|it, _, fx| it.park(until, deadline, token, fx));
     }
 
+    fn park_refusal(&mut self, seconds: u64, token: &'static str) {
+        let deadline = now(seconds).monotonic;
+        self.step(|it, now, fx| it.park_refusal(now, deadline, token, fx));
+    }
+
     fn flush(&mut self) {
         while let Some(job) = self.it.begin_flush() {
             let result = job.run();
@@ -343,6 +348,53 @@ fn a_duplicate_gets_its_first_offsets_and_still_waits() {
     assert_eq!(leader.completed, vec![("again", None)]);
     let gap = leader.append_as(1, Some(7)).unwrap_err();
     assert_eq!(ErrorCode::from(&gap), ErrorCode::OutOfOrderSequenceNumber);
+}
+
+/// A leader that was replaced lacks what its successor has acknowledged: that a sequence does not fit is said when the
+/// controllers have said that it leads, later than it was asked.
+#[test]
+fn a_gap_is_refused_when_the_leader_is_confirmed() {
+    let accepted = |partition_epoch| IsrReply::Accepted {
+        leader_epoch: LeaderEpoch(5),
+        partition_epoch: PartitionEpoch(partition_epoch),
+        isr: [BrokerId(1), BrokerId(2)].into(),
+        elr: BTreeSet::new(),
+    };
+    let mut leader = Replica::new(1, terms(1));
+    leader.lead(5, 1, &[1, 2]);
+    leader.append_as(1, Some(0)).unwrap();
+    assert!(leader.append_as(1, Some(7)).unwrap_err().is_gap());
+    leader.park_refusal(60, "one");
+    assert_eq!(leader.proposals.len(), 1, "asked at once");
+    assert_eq!(
+        leader.proposals[0].new_isr.len(),
+        2,
+        "for what it has already"
+    );
+    // Asked after that question was sent: its answer is no answer to this one.
+    leader.park_refusal(60, "two");
+    assert_eq!(leader.proposals.len(), 1, "one is on its way");
+    let first = leader.proposals[0].number;
+    leader.step(|it, now, fx| it.isr_decided(first, accepted(1), now, fx));
+    assert_eq!(leader.completed, [("one", None)]);
+    leader.seconds += 1;
+    leader.step(|it, now, fx| it.tick(now, fx));
+    let second = leader.proposals[1].number;
+    let fenced = IsrReply::from_error(ErrorCode::FencedLeaderEpoch.code());
+    leader.step(|it, now, fx| it.isr_decided(second, fenced, now, fx));
+    assert_eq!(leader.completed.len(), 1, "no answer yet");
+    leader.park_refusal(4, "three");
+    leader.seconds += 10;
+    leader.step(|it, now, fx| it.tick(now, fx));
+    let late = ("three", Some(ErrorCode::RequestTimedOut));
+    assert_eq!(leader.completed[1..], [late]);
+
+    leader.follow(2, 6, 2);
+    let moved = ("two", Some(ErrorCode::NotLeaderOrFollower));
+    assert_eq!(leader.completed[2..], [moved]);
+    leader.park_refusal(60, "four");
+    let moved = ("four", Some(ErrorCode::NotLeaderOrFollower));
+    assert_eq!(leader.completed[3..], [moved]);
 }
 
 /// A replica that was added and fetched all there is knows what idempotent producers wrote (AutoMQ#437): a retry after the

@@ -85,7 +85,9 @@ impl<D: Dir, T> Partition<D, T> {
     /// Time has passed: ends produces whose deadline has come, looks for followers out of sync, sends proposals
     /// again, and flushes by `flush.ms`.
     pub fn tick(&mut self, now: Now, fx: &mut Effects<T>) {
-        for token in self.waiters.expire(now.monotonic) {
+        let mut late = self.waiters.expire(now.monotonic);
+        late.extend(self.refusals.expire(now.monotonic));
+        for token in late {
             fx.completed.push((token, Err(ProduceError::TimedOut)));
         }
         if let Role::Leader(leader) = &mut self.role {
@@ -148,6 +150,7 @@ impl<D: Dir, T> Partition<D, T> {
         if step.high_watermark_advanced {
             self.follow_leaders_high_watermark(fx);
         }
+        self.release_refusals(fx);
         if mutation::off(Mutation::AckOutlivesEpoch) {
             self.release_waiters(fx);
         }
@@ -180,6 +183,18 @@ impl<D: Dir, T> Partition<D, T> {
         }
     }
 
+    fn release_refusals(&mut self, fx: &mut Effects<T>) {
+        let Role::Leader(leader) = &self.role else {
+            return;
+        };
+        let Some(confirmed) = leader.confirmed() else {
+            return;
+        };
+        for (_, token) in self.refusals.release(confirmed) {
+            fx.completed.push((token, Ok(())));
+        }
+    }
+
     pub(super) fn log_failed(&mut self, error: LogError, fx: &mut Effects<T>) -> StorageFailure {
         let failure = match error {
             LogError::Storage(failure) => failure,
@@ -199,7 +214,9 @@ impl<D: Dir, T> Partition<D, T> {
             return;
         }
         self.role = Role::Failed(failure.clone());
-        for token in self.waiters.drain() {
+        let mut waiting = self.waiters.drain();
+        waiting.extend(self.refusals.drain());
+        for token in waiting {
             fx.completed
                 .push((token, Err(ProduceError::Storage(failure.clone()))));
         }

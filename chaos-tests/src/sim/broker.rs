@@ -16,7 +16,7 @@ use super::random::Random;
 use kuorum_broker::partition::{Appended, Partition, Salvager, Stopwatch};
 use kuorum_metadata::image::MetadataImage;
 use kuorum_protocol::{
-    BrokerEpoch, BrokerId, DirectoryId, IncarnationId, LeaderEpoch, Monotonic, Offset,
+    BrokerEpoch, BrokerId, DirectoryId, ErrorCode, IncarnationId, LeaderEpoch, Monotonic, Offset,
 };
 use kuorum_replication::Terms;
 use kuorum_storage::salvage::SALVAGE;
@@ -102,14 +102,15 @@ pub(super) struct Hosted {
     high_watermark: Offset,
 }
 
-/// A produce that waits for the high watermark.
+/// A produce that waits.
 #[derive(Debug)]
 struct Parked {
     client: usize,
     attempt: u64,
     values: Vec<u64>,
     producer: Option<u64>,
-    appended: Appended,
+    /// What is said when the wait is over; a refusal waits for the controllers.
+    outcome: Result<Appended, ErrorCode>,
 }
 
 impl Node {

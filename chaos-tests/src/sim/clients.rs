@@ -602,6 +602,13 @@ impl World {
         )
     }
 
+    /// A producer takes that broker for the leader.
+    pub(super) fn mislead(&mut self, client: usize, leader: BrokerId) {
+        if let Some(producer) = self.clients.producer(client) {
+            producer.leader = Some(leader);
+        }
+    }
+
     /// Sends one batch of so many records.
     pub(super) fn send_at_once(&mut self, client: usize, count: u64) {
         if let Some(producer) = self.clients.producer(client) {

@@ -70,6 +70,20 @@ impl Story {
         }
     }
 
+    /// The producer of a partition sends what comes next to that broker.
+    pub fn mislead(&mut self, partition: PartitionNumber, broker: i32) {
+        if let Some(client) = self.world.producer_of(partition) {
+            self.world.mislead(client, BrokerId(broker));
+        }
+    }
+
+    /// It and the controllers do not hear each other from now on.
+    pub fn cut_off_from_controllers(&mut self, broker: i32) {
+        let broker = Peer::Broker(BrokerId(broker));
+        self.world.network.cut(broker, Peer::Controller);
+        self.world.network.cut(Peer::Controller, broker);
+    }
+
     /// Neither hears the other from now on.
     pub fn part(&mut self, one: i32, other: i32) {
         let (one, other) = (Peer::Broker(BrokerId(one)), Peer::Broker(BrokerId(other)));

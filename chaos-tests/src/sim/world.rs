@@ -449,13 +449,15 @@ impl World {
                         old.isr, new.isr
                     )
                 });
-                // Whoever was in the ELR is elected from there, and needs nobody's leave.
+                // Whoever was in the ELR is elected from there, and needs nobody's leave. Two whose sessions end in one tick are
+                // fenced one after the other, and the second may have been elected in between.
                 let image = self.controller.image();
                 let not_admissible = new
                     .isr
                     .iter()
                     .copied()
-                    .filter(|member| !old.isr.contains(member) && !image.is_active(*member))
+                    .filter(|member| !old.isr.contains(member))
+                    .filter(|member| !image.is_active(*member) && !before.is_active(*member))
                     .collect();
                 self.checkers.event(&Event::IsrChanged {
                     partition: number,

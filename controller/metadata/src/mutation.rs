@@ -17,6 +17,8 @@ pub enum Mutation {
     FollowerReportsUnflushed,
     /// A parked produce outlives the epoch that appended it.
     AckOutlivesEpoch,
+    /// Who believes that it leads says at once that a sequence does not fit.
+    GapsUnconfirmed,
     /// A follower may join the ISR before it has reached the start of the leader's epoch.
     JoinBeforeEpochStart,
     /// A follower may join without having fetched from this very incarnation in this epoch.
@@ -108,6 +110,7 @@ impl Mutation {
         Self::LeaderCountsUnflushed,
         Self::FollowerReportsUnflushed,
         Self::AckOutlivesEpoch,
+        Self::GapsUnconfirmed,
         Self::JoinBeforeEpochStart,
         Self::JoinIgnoresBrokerEpoch,
         Self::ShrinkForgetsHighWatermark,

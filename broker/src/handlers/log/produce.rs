@@ -111,8 +111,12 @@ struct Settled {
 enum State {
     Done(Result<Appended, Refusal>),
     /// Appended; the replicas are waited for.
-    Waiting(Appended, oneshot::Receiver<Result<(), ProduceError>>),
+    Waiting(Appended, Parked),
+    /// Refused; that this broker leads is waited for.
+    Doubted(ProduceError, Parked),
 }
+
+type Parked = oneshot::Receiver<Result<(), ProduceError>>;
 
 /// Why a partition did not take its batch.
 enum Refusal {
@@ -229,18 +233,26 @@ fn append_one(
             .set_max_timestamp(timestamp);
     }
     let (sender, receiver) = oneshot::channel();
-    let appended = cx
-        .replicas
-        .with(&hosted, |partition, fx| {
-            // Again: the first look was another turn of the lock, and the epoch may have changed since.
-            partition.admit(acks)?;
-            let appended = partition.append(&mut batch, now, fx)?;
-            if acks == Acks::All {
-                partition.park(appended.until, deadline, sender, fx);
+    let appended = cx.replicas.with(&hosted, |partition, fx| {
+        // Again: the first look was another turn of the lock, and the epoch may have changed since.
+        partition.admit(acks)?;
+        let appended = partition.append(&mut batch, now, fx);
+        match (&appended, acks) {
+            (Ok(appended), Acks::All) => partition.park(appended.until, deadline, sender, fx),
+            (Err(error), Acks::All | Acks::Leader) if error.is_gap() => {
+                partition.park_refusal(now, deadline, sender, fx);
             }
-            Ok(appended)
-        })
-        .map_err(Refusal::Partition)?;
+            _ => {}
+        }
+        appended
+    });
+    let appended = match appended {
+        Ok(appended) => appended,
+        Err(error) if error.is_gap() && acks != Acks::None => {
+            return Ok(State::Doubted(error, receiver));
+        }
+        Err(error) => return Err(Refusal::Partition(error)),
+    };
     cx.metrics.bytes_in.inc_by(size as u64);
     cx.metrics.messages_in.inc_by(count.max(0) as u64);
     Ok(match acks {
@@ -259,7 +271,7 @@ fn writable(records: Bytes) -> BytesMut {
 impl Progress {
     fn waits(&self) -> bool {
         self.states()
-            .any(|state| matches!(state, State::Waiting(..)))
+            .any(|state| matches!(state, State::Waiting(..) | State::Doubted(..)))
     }
 
     fn states(&self) -> impl Iterator<Item = &State> {
@@ -296,7 +308,9 @@ impl Progress {
     fn settled(self) -> Settled {
         let done = |state| match state {
             State::Done(result) => result,
-            State::Waiting(..) => Err(Refusal::Partition(ProduceError::TimedOut)),
+            State::Waiting(..) | State::Doubted(..) => {
+                Err(Refusal::Partition(ProduceError::TimedOut))
+            }
         };
         let topics = self.topics.into_iter().map(|topic| PerTopic {
             name: topic.name,
@@ -315,15 +329,17 @@ impl Progress {
 
 impl State {
     async fn settle(self, deadline: Instant) -> Result<Appended, Refusal> {
-        match self {
-            Self::Done(result) => result,
-            Self::Waiting(appended, released) => match timeout_at(deadline, released).await {
-                Ok(Ok(Ok(()))) => Ok(appended),
-                Ok(Ok(Err(error))) => Err(Refusal::Partition(error)),
-                // The partition went away with its waiters; whether the batch survives is unknown.
-                Ok(Err(_)) => Err(Refusal::Partition(ProduceError::TimedOut)),
-                Err(_) => Err(Refusal::Partition(ProduceError::TimedOut)),
-            },
+        let (done, parked) = match self {
+            Self::Done(result) => return result,
+            Self::Waiting(appended, parked) => (Ok(appended), parked),
+            Self::Doubted(refused, parked) => (Err(Refusal::Partition(refused)), parked),
+        };
+        match timeout_at(deadline, parked).await {
+            Ok(Ok(Ok(()))) => done,
+            Ok(Ok(Err(error))) => Err(Refusal::Partition(error)),
+            // The partition went away with its waiters; whether the batch survives is unknown.
+            Ok(Err(_)) => Err(Refusal::Partition(ProduceError::TimedOut)),
+            Err(_) => Err(Refusal::Partition(ProduceError::TimedOut)),
         }
     }
 }

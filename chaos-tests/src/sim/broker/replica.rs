@@ -249,12 +249,14 @@ impl World {
         else {
             return;
         };
-        if result.is_ok() {
-            self.acknowledged(broker, number, &parked, true);
-        }
-        let result = result
-            .map(|()| parked.appended.base_offset)
-            .map_err(|error| ErrorCode::from(&error));
+        let result = match (result, parked.outcome) {
+            (Ok(()), Ok(appended)) => {
+                self.acknowledged(broker, number, &parked, &appended, true);
+                Ok(appended.base_offset)
+            }
+            (Ok(()), Err(refused)) => Err(refused),
+            (Err(error), _) => Err(ErrorCode::from(&error)),
+        };
         self.answer_producer(broker, parked.client, parked.attempt, result);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use kuorum_broker::partition::{Fetched, Isolation, OffsetQuery, ReadError, ReadSpec, Reader};
+use kuorum_broker::partition::{
+    Appended, Fetched, Isolation, OffsetQuery, ReadError, ReadSpec, Reader,
+};
 use kuorum_protocol::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 use kuorum_replication::acks::Acks;
 use kuorum_replication::follower::FetchFailure;
@@ -282,13 +284,13 @@ impl World {
             it.append(&mut bytes, now, fx)
         });
         let appended = match appended {
-            Some(Ok(appended)) => appended,
-            Some(Err(error)) => {
-                let code = ErrorCode::from(&error);
-                return self.answer_producer(broker, asked.client, asked.attempt, Err(code));
-            }
-            None => {
-                let code = ErrorCode::NotLeaderOrFollower;
+            Some(Ok(appended)) => Ok(appended),
+            Some(Err(error)) if error.is_gap() => Err(ErrorCode::from(&error)),
+            other => {
+                let code = match other {
+                    Some(Err(error)) => ErrorCode::from(&error),
+                    _ => ErrorCode::NotLeaderOrFollower,
+                };
                 return self.answer_producer(broker, asked.client, asked.attempt, Err(code));
             }
         };
@@ -297,11 +299,11 @@ impl World {
             attempt: asked.attempt,
             values: asked.values,
             producer: asked.producer,
-            appended,
+            outcome: appended,
         };
-        if asked.acks == Acks::Leader {
-            self.acknowledged(broker, number, &parked, false);
-            let offset = parked.appended.base_offset;
+        if let (Acks::Leader, Ok(appended)) = (asked.acks, &appended) {
+            self.acknowledged(broker, number, &parked, appended, false);
+            let offset = appended.base_offset;
             self.answer_producer(broker, parked.client, parked.attempt, Ok(offset));
             return;
         }
@@ -311,8 +313,9 @@ impl World {
         let token = process.next_token;
         process.next_token += 1;
         process.parked.insert(token, parked);
-        self.with_partition(broker, number, |it, _, fx| {
-            it.park(appended.until, deadline, token, fx);
+        self.with_partition(broker, number, |it, now, fx| match appended {
+            Ok(appended) => it.park(appended.until, deadline, token, fx),
+            Err(_) => it.park_refusal(now, deadline, token, fx),
         });
     }
 
@@ -336,6 +339,7 @@ impl World {
         broker: BrokerId,
         partition: PartitionNumber,
         parked: &Parked,
+        appended: &Appended,
         all: bool,
     ) {
         let led_under = self
@@ -344,7 +348,7 @@ impl World {
             .map(|leader| leader.leader_epoch());
         for (place, value) in parked.values.iter().enumerate() {
             self.tally.acked += 1;
-            let offset = parked.appended.base_offset.plus(place as i64);
+            let offset = appended.base_offset.plus(place as i64);
             self.digest(&[1, broker.0 as u64, offset.0 as u64, *value]);
             self.note(|| {
                 format!("broker {broker}, partition {partition}: acknowledges {value} at {offset}, all: {all}")
@@ -356,7 +360,7 @@ impl World {
                 value: *value,
                 offset,
                 all,
-                appended_under: parked.appended.leader_epoch,
+                appended_under: appended.leader_epoch,
                 led_under,
             });
         }
