@@ -237,9 +237,11 @@ impl Lifecycle {
                 if complaints == 0 {
                     error!(
                         broker = self.membership.id.0,
-                        "another process is registered as broker {} with other log directories, and its session is \
-                         still alive. If two brokers are configured with the same node.id, stop one. If this broker's \
-                         directories were replaced, it will be let in when the old session has timed out.",
+                        cause = %error,
+                        "another process is registered as broker {}, and its session is still alive. If two brokers are \
+                         configured with the same node.id, or one runs on a copy of the other's directories, stop one. \
+                         If this broker's host lost its power or its directories were replaced, it will be let in when \
+                         the old session has timed out.",
                         self.membership.id
                     );
                 }

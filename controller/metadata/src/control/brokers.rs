@@ -20,8 +20,9 @@ use crate::rpc::{AssignDirectoriesRequest, HeartbeatReply, HeartbeatRequest, Reg
 /// Registers a broker. It starts fenced; its epoch is in the image once the decision is applied, and is then to be told
 /// to [`Heartbeats::registered`].
 ///
-/// The same incarnation asking again keeps its epoch. A new one on the same directory is accepted at once, since the
-/// directory's lock proves its predecessor dead; on another directory only when the predecessor's session is over.
+/// The same incarnation asking again keeps its epoch. A new one on the same directory is accepted as soon as its
+/// predecessor's session stream has ended: the directory's lock proves that predecessor dead, and whose stream is still
+/// open runs on a copy of the directory. On another directory it is accepted only when the predecessor's session is over.
 pub fn register(
     image: &MetadataImage,
     soft: &Heartbeats,
@@ -46,12 +47,20 @@ pub fn register(
         .directories
         .iter()
         .any(|directory| request.directories.contains(directory));
-    if !same_place && soft.has_valid_session(request.broker_id, now) {
+    let is_taken = match same_place {
+        true => soft.has_open_session(request.broker_id, now),
+        false => soft.has_valid_session(request.broker_id, now),
+    };
+    if is_taken {
+        let place = match same_place {
+            true => "a copy of this directory",
+            false => "another directory",
+        };
         return Err(Refusal::new(
             ErrorCode::DuplicateBrokerRegistration,
             format!(
-                "another broker {} is running from another directory; stop it, give this one another node.id, \
-                 or wait until its session is over",
+                "another broker {} is running from {place}; stop it, give this one another node.id and a directory \
+                 of its own, or wait until its session is over",
                 request.broker_id
             ),
         ));

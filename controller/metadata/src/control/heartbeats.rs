@@ -273,6 +273,13 @@ impl Heartbeats {
         })
     }
 
+    /// Whether some process holds this broker's id and its session stream is open: it lives, or its host died so suddenly
+    /// that nothing closed its connections.
+    pub fn has_open_session(&self, broker: BrokerId, now: Now) -> bool {
+        let stream = self.brokers.get(&broker).map(|contact| contact.stream);
+        matches!(stream, Some(Stream::Open { .. })) && self.has_valid_session(broker, now)
+    }
+
     /// What a broker may do in an election, from its registration and from what has been heard.
     pub fn standing(&self, image: &MetadataImage, id: BrokerId) -> Standing {
         let Some(broker) = image.broker(id) else {

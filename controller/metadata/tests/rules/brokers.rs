@@ -117,6 +117,38 @@ fn registration_rows() {
     }
 }
 
+/// A process that was killed closes its stream by dying. Where the stream is still open, the directory that comes again
+/// is a copy, or its host lost its power and was faster to start again than its session is to end.
+#[test]
+fn the_same_directory_is_taken_while_the_session_stream_is_open() {
+    let mut world = World::with_brokers(1);
+    let one = BrokerId(1);
+    world.open(1);
+    let again = world.request(1);
+    let before = world.epoch(1);
+    assert_eq!(
+        world.register(&again).unwrap_err().code,
+        ErrorCode::DuplicateBrokerRegistration
+    );
+    world.pass(SESSION - 1);
+    assert_eq!(
+        world.register(&again).unwrap_err().code,
+        ErrorCode::DuplicateBrokerRegistration
+    );
+    world.pass(1);
+    world.register(&again).unwrap();
+    assert_ne!(world.epoch(1), before, "its session is over");
+
+    world.beat(1);
+    let session = world.open(1);
+    let again = world.request(1);
+    let before = world.epoch(1);
+    assert!(world.register(&again).is_err());
+    world.soft.session_closed(one, session, world.now);
+    world.register(&again).unwrap();
+    assert_ne!(world.epoch(1), before, "its stream has ended");
+}
+
 #[test]
 fn the_same_incarnation_asking_again_changes_nothing() {
     let mut world = World::with_brokers(1);

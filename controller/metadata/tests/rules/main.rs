@@ -21,6 +21,7 @@
 //! | `take_roles`: a replica that is not intact leaves even as the last | `brokers::not_intact_leaves_even_as_the_last_member` |
 //! | `is_still_there`: another directory is not intact | `brokers::a_wiped_broker_is_not_intact` |
 //! | `register`: another directory waits for the session's end | `brokers::registration_rows` |
+//! | `register`: the same directory waits for the stream's end | `brokers::the_same_directory_is_taken_while_the_session_stream_is_open` |
 //! | `heartbeat`: unfence only once its own registration is known | `brokers::unfenced_once_it_has_seen_its_own_registration` |
 //! | `may_go`: everybody active has seen the move | `brokers::a_controlled_shutdown_waits_for_those_who_must_know` |
 //! | `take_office`: a full session for everybody | `brokers::a_new_controller_fences_nobody_and_still_notices_a_death` |

@@ -115,6 +115,12 @@ impl History {
         let world = &mut self.world;
         match event {
             Event::Restart { broker, intact } => {
+                if let Some(session) = self.sessions.remove(broker) {
+                    // It died, and its sockets with it.
+                    world
+                        .soft
+                        .session_closed(BrokerId(*broker), session, world.now);
+                }
                 let mut request = world.request(*broker);
                 let known = world.image.broker(BrokerId(*broker)).unwrap();
                 if !known.directories.is_empty() {
