@@ -282,7 +282,8 @@ impl<D: Dir, T> Partition<D, T> {
         fx: &mut Effects<T>,
     ) {
         self.leave_role(assignment, fx);
-        let follower = Follower::new(leader, assignment.leader_epoch, self.generation);
+        let follower = Follower::new(leader, assignment.leader_epoch, self.generation)
+            .after_unclean(assignment.last_unclean_epoch);
         self.generation = follower.generation();
         self.role = Role::Follower(follower);
         fx.log_dirty |= self.log.flushed_end() < self.log.end_offset();

@@ -66,7 +66,8 @@ pub enum Cut {
     None,
     /// Remove everything from this offset on, epoch entries included, even if the log ends there already.
     To(Offset),
-    /// The leader's log begins after this one ends: start anew at this offset, the high watermark with it (KAFKA-9491).
+    /// Nothing of this log is the leader's, or the leader's begins after this one ends: start anew at this offset, the high
+    /// watermark with it (KAFKA-9491).
     Restart(Offset),
 }
 
@@ -104,6 +105,7 @@ enum Phase {
 pub struct Follower {
     leader: BrokerId,
     leader_epoch: LeaderEpoch,
+    last_unclean_epoch: Option<LeaderEpoch>,
     phase: Phase,
     generation: u64,
     not_before: Monotonic,
@@ -131,10 +133,18 @@ impl Follower {
         Self {
             leader,
             leader_epoch,
+            last_unclean_epoch: None,
             phase,
             generation: generation + 1,
             not_before: Monotonic::default(),
         }
+    }
+
+    /// The partition's last unclean election: a log without an epoch as new has not been compared with a leader's since.
+    #[must_use]
+    pub fn after_unclean(mut self, last_unclean_epoch: Option<LeaderEpoch>) -> Self {
+        self.last_unclean_epoch = last_unclean_epoch;
+        self
     }
 
     #[must_use]
@@ -239,16 +249,16 @@ impl Follower {
         match own_end_of(epoch) {
             Some((own, own_end)) if own == epoch => {
                 self.phase = Phase::Fetching;
-                cut_to(own_end.min(leader_end), log)
+                self.cut_to(own_end.min(leader_end), log)
             }
             // The leader's epoch is unknown here: cut off everything newer than what is known, and ask again (KIP-279).
             Some((_, own_end)) => {
                 self.phase = Phase::Truncating;
-                cut_to(own_end, log)
+                self.cut_to(own_end, log)
             }
             None => {
                 self.phase = Phase::Fetching;
-                cut_to(leader_end, log)
+                self.cut_to(leader_end, log)
             }
         }
     }
@@ -300,6 +310,21 @@ impl Follower {
         }
     }
 
+    /// Cuts where the histories part. After an unclean election that may lie at this log's start or before it: the leader
+    /// need not have deleted what was deleted here. Then nothing that is left of this log is known to be shared, and it
+    /// begins anew: not there, since what the leader has before that is not here, but at the very beginning, so that the
+    /// leader says where its log begins. (Nobody who may be waited for or elected does so: only the leader outlives an
+    /// unclean election in the ISR.)
+    fn cut_to(&self, end: Offset, log: &LogView) -> Cut {
+        let was_compared = log.latest_epoch >= self.last_unclean_epoch;
+        let nothing_shared = end < log.log_start
+            || end == log.log_start && log.log_start > Offset::ZERO && !was_compared;
+        if nothing_shared && !mutation::off(Mutation::CutStopsAtLogStart) {
+            return Cut::Restart(Offset::ZERO);
+        }
+        Cut::To(end.min(log.log_end).max(log.log_start))
+    }
+
     fn ticket(&self, offset: Offset, epoch: Option<LeaderEpoch>) -> Ticket {
         Ticket {
             leader_epoch: self.leader_epoch,
@@ -308,13 +333,4 @@ impl Follower {
             epoch: epoch.unwrap_or(LeaderEpoch::UNKNOWN),
         }
     }
-}
-
-/// Cuts where the histories part. That may lie before this log's start: an unclean leader need not have all that was
-/// deleted here. Then nothing of this log is shared, and it begins anew there.
-fn cut_to(end: Offset, log: &LogView) -> Cut {
-    if end < log.log_start && !mutation::off(Mutation::CutStopsAtLogStart) {
-        return Cut::Restart(end);
-    }
-    Cut::To(end.min(log.log_end).max(log.log_start))
 }

@@ -246,6 +246,57 @@ fn a_divergence_in_a_fetch_sends_back_to_truncating() {
     assert_eq!(own.end, 10);
 }
 
+/// What was deleted here may be of the same history as the leader's, or of another.
+#[test]
+fn a_log_of_which_nothing_is_left_begins_anew_after_an_unclean_election() {
+    // (own epochs, end), where it begins, last unclean election, the leader's answer => cut
+    let rows = [
+        (
+            &[(5, 50)][..],
+            60,
+            50,
+            Some(7),
+            (3, 70),
+            Cut::Restart(Offset(0)),
+        ),
+        (
+            &[(5, 50)],
+            50,
+            50,
+            Some(7),
+            (3, 70),
+            Cut::Restart(Offset(0)),
+        ),
+        (&[(5, 50)], 60, 50, Some(5), (3, 70), Cut::To(Offset(50))),
+        (&[(5, 50)], 60, 50, None, (3, 70), Cut::To(Offset(50))),
+        (
+            &[(3, 50), (5, 55)],
+            60,
+            50,
+            Some(7),
+            (3, 70),
+            Cut::To(Offset(55)),
+        ),
+        (&[(5, 0)], 60, 0, Some(7), (3, 70), Cut::To(Offset(0))),
+    ];
+    for (row, (epochs, end, log_start, unclean, answer, expected)) in rows.into_iter().enumerate() {
+        let own = History::new(epochs, end);
+        let view = LogView {
+            log_start: Offset(log_start),
+            ..own.view()
+        };
+        let mut follower =
+            Follower::new(LEADER, LeaderEpoch(9), 0).after_unclean(unclean.map(LeaderEpoch));
+        let step = follower.next_step(&view, Durability::PageCache, Monotonic::default());
+        let FollowerStep::EpochEnd { ticket, .. } = step else {
+            panic!("a new epoch begins with a question");
+        };
+        let answer = Some((LeaderEpoch(answer.0), Offset(answer.1)));
+        let cut = follower.on_epoch_end(&ticket, answer, &view, |epoch| own.end_of(epoch));
+        assert_eq!(cut, expected, "row {row}");
+    }
+}
+
 #[test]
 fn a_log_that_begins_beyond_its_leaders_end_begins_anew() {
     // Everything below 50 was deleted here; the leader, elected uncleanly, ends epoch 1 at 20.
@@ -261,7 +312,11 @@ fn a_log_that_begins_beyond_its_leaders_end_begins_anew() {
     };
     let answer = Some((LeaderEpoch(1), Offset(20)));
     let cut = follower.on_epoch_end(&ticket, answer, &view, |epoch| own.end_of(epoch));
-    assert_eq!(cut, Cut::Restart(Offset(20)));
+    assert_eq!(
+        cut,
+        Cut::Restart(Offset(0)),
+        "what the leader has before 20 is not here either"
+    );
     assert!(!follower.is_truncating());
 }
 
