@@ -32,7 +32,7 @@ use crate::alter_partition::{self, IsrProposals};
 use crate::assign_directories::{self, Placements};
 use crate::authorizer::Authorizer;
 use crate::cluster::carrier::{self, Carrier};
-use crate::cluster::controller_client::ControllerPeer;
+use crate::cluster::controller_client::{ControllerPeer, ForeignCluster};
 use crate::cluster::lifecycle::{Introduction, Lifecycle};
 use crate::cluster::metadata_follower::MetadataFollower;
 use crate::cluster::{ControllerClient, Membership, MetadataCache};
@@ -122,6 +122,17 @@ impl From<LogDirsError> for StartError {
             },
         }
     }
+}
+
+/// Why a broker that has started must end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// A task without which a broker is none has panicked: what is in memory may not be what was agreed on.
+    #[error("the {0} has failed; the lines above say why. Start this broker again")]
+    Task(&'static str),
+    /// It is in order itself, and not wanted.
+    #[error(transparent)]
+    ForeignCluster(#[from] ForeignCluster),
 }
 
 /// A running broker.
@@ -305,12 +316,16 @@ impl Broker {
         &self.rooms
     }
 
-    /// Ends when a part without which a broker is none has come to an end by itself, and says which.
-    pub async fn failed(&self) -> &'static str {
+    /// Ends when this broker cannot go on, and says why.
+    pub async fn failed(&self) -> Failure {
         let mut failed = self.tasks.failed.subscribe();
-        let what = failed.wait_for(Option::is_some).await;
-        // The sender lives as long as this broker.
-        what.ok().and_then(|what| *what).unwrap_or("task")
+        tokio::select! {
+            what = failed.wait_for(Option::is_some) => {
+                // The sender lives as long as this broker.
+                Failure::Task(what.ok().and_then(|what| *what).unwrap_or("task"))
+            }
+            foreign = self.rooms.controllers.foreign() => foreign.into(),
+        }
     }
 
     /// Leaves the cluster in good order: leaderships are handed over first, then the doors are closed, then the logs.

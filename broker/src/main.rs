@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use kuorum_broker::broker::{self, Broker, Outside};
+use kuorum_broker::broker::{self, Broker, Failure, Outside};
 use kuorum_broker::config;
 use kuorum_metadata::config_def::LogFormat;
 use kuorum_transport::{Clock, descriptors};
@@ -116,12 +116,14 @@ async fn serve(values: kuorum_metadata::config_def::BrokerConfig) -> Result<()> 
         version = env!("CARGO_PKG_VERSION"),
         "broker started"
     );
+    let mut failure = None;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        what = broker.failed() => {
-            // What is in memory may not be what was agreed on: others take over, and a restart reads it anew.
-            bail!("the {what} has failed; the lines above say why. Start this broker again");
+        why = broker.failed() => match why {
+            // Others take over, and a restart reads everything anew.
+            Failure::Task(_) => bail!(why),
+            Failure::ForeignCluster(_) => failure = Some(why),
         }
     }
     tracing::info!(node_id, "going down");
@@ -132,7 +134,7 @@ async fn serve(values: kuorum_metadata::config_def::BrokerConfig) -> Result<()> 
         _ = interrupt.recv() => tracing::warn!(node_id, "told twice: going down at once"),
     }
     tracing::info!(node_id, "down");
-    Ok(())
+    failure.map_or(Ok(()), |failure| bail!(failure))
 }
 
 /// Levels come from KUORUM_LOG, as in `info,kuorum_broker=debug`.

@@ -1,10 +1,13 @@
 //! What the program says when it cannot start: one line, and what to do.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use kuorum_metadata::rpc::{Reply, RpcError};
+use kuorum_protocol::error_code::ErrorCode;
 use tempfile::TempDir;
 
 struct Home {
@@ -169,5 +172,45 @@ fn ports() {
     says(
         &complaint(&broker(&["run"], &config)),
         &[&address, "http.listener"],
+    );
+}
+
+/// A controller of another cluster: it refuses whatever it is asked. Returns its address.
+fn stranger() -> String {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = socket.local_addr().expect("bound").to_string();
+    let error = RpcError::new(ErrorCode::InconsistentClusterId, "this is cluster one");
+    let body = serde_json::to_string(&Reply::<()>::Err(error)).expect("JSON");
+    let answer = format!(
+        "HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    std::thread::spawn(move || {
+        for stream in socket.incoming() {
+            let mut stream = stream.expect("a connection");
+            let head = BufReader::new(&stream).lines();
+            head.map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+                .for_each(drop);
+            stream.write_all(answer.as_bytes()).expect("answered");
+        }
+    });
+    address
+}
+
+#[test]
+fn another_cluster() {
+    let home = Home::new();
+    let controllers = format!("1@{},2@{},3@127.0.0.1:1", stranger(), stranger());
+    let config = home.file(&[("controller.quorum.voters", &controllers)]);
+    assert!(format(&config, "two").status.success());
+    says(
+        &complaint(&broker(&["run"], &config)),
+        &[
+            "log.dirs is of cluster two",
+            "this is cluster one",
+            "controller-2 at 127.0.0.1",
+            "controller.quorum.voters",
+        ],
     );
 }

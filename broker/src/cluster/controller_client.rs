@@ -1,6 +1,7 @@
 //! How a broker talks to the controllers: one call to whoever is active, retried until its deadline.
 //! Law: it carries requests and finds the active controller; what an answer means is its caller's business.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +76,23 @@ struct Shared {
     from: String,
     controllers: Vec<ControllerPeer>,
     active: watch::Sender<Option<u64>>,
+    /// The controllers whose last answer was that they are of another cluster, and how each said it.
+    strangers: watch::Sender<BTreeMap<u64, String>>,
+}
+
+/// Most of the configured controllers are of another cluster than this broker's directories, so it will never be let in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "log.dirs is of cluster {cluster_id}, but {controllers} say: {answer}. Point log.dirs or controller.quorum.voters \
+     elsewhere; nothing in the directories was changed"
+)]
+pub struct ForeignCluster {
+    /// What the directories were formatted for.
+    pub cluster_id: String,
+    /// `controller-1 at 127.0.0.1:9122, …`
+    pub controllers: String,
+    /// What one of them says.
+    pub answer: String,
 }
 
 impl ControllerClient {
@@ -95,6 +113,7 @@ impl ControllerClient {
             from: format!("broker-{me}"),
             controllers,
             active: watch::Sender::new(None),
+            strangers: watch::Sender::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -104,6 +123,20 @@ impl ControllerClient {
     /// Who is believed to be active, and when that belief changes.
     pub fn active(&self) -> watch::Receiver<Option<u64>> {
         self.shared.active.subscribe()
+    }
+
+    /// Ends when most of the controllers have said that they are of another cluster. One alone may be a wrong address.
+    pub async fn foreign(&self) -> ForeignCluster {
+        let mut strangers = self.shared.strangers.subscribe();
+        loop {
+            if let Some(foreign) = self.most_are(&strangers.borrow_and_update()) {
+                return foreign;
+            }
+            // The sender lives as long as this client.
+            if strangers.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Every controller, in the order of the configuration.
@@ -196,6 +229,7 @@ impl ControllerClient {
             .open(controller, Method::POST, rpc::PATH_SESSION, request)
             .await?;
         if is_stream(&response) {
+            self.greet(controller.id, None);
             self.believe(controller.id);
             return Ok(response.into_body());
         }
@@ -204,6 +238,7 @@ impl ControllerClient {
                 "the session was not a stream".to_owned(),
             )),
             Reply::Err(refusal) => {
+                self.greet(controller.id, Some(&refusal));
                 self.heed(controller.id, &refusal);
                 Err(refusal.into())
             }
@@ -221,13 +256,17 @@ impl ControllerClient {
             .open(controller, Method::GET, &path, Vec::new())
             .await?;
         if is_stream(&response) {
+            self.greet(controller.id, None);
             return Ok(response.into_body());
         }
         match answer::<()>(response).await? {
             Reply::Ok(()) => Err(ControllerError::Unreachable(
                 "the feed was not a stream".to_owned(),
             )),
-            Reply::Err(refusal) => Err(refusal.into()),
+            Reply::Err(refusal) => {
+                self.greet(controller.id, Some(&refusal));
+                Err(refusal.into())
+            }
         }
     }
 
@@ -251,8 +290,14 @@ impl ControllerClient {
                 .await
             {
                 Ok(Reply::Ok(reply)) => {
+                    self.greet(controller.id, None);
                     self.believe(controller.id);
                     return Ok(reply);
+                }
+                Ok(Reply::Err(refusal)) if is_stranger(&refusal) => {
+                    self.greet(controller.id, Some(&refusal));
+                    self.doubt(controller.id);
+                    refusal.message
                 }
                 Ok(Reply::Err(refusal)) if refusal.code == i16::from(ErrorCode::NotController) => {
                     self.heed(controller.id, &refusal);
@@ -271,6 +316,7 @@ impl ControllerClient {
                     refusal.message
                 }
                 Ok(Reply::Err(refusal)) => {
+                    self.greet(controller.id, None);
                     self.believe(controller.id);
                     return Err(refusal.into());
                 }
@@ -358,6 +404,32 @@ impl ControllerClient {
             .position(|peer| peer.id == id)
     }
 
+    /// Notes whether a controller that answered is of this broker's cluster.
+    fn greet(&self, id: u64, refusal: Option<&RpcError>) {
+        let strange = refusal.filter(|refusal| is_stranger(refusal));
+        self.shared
+            .strangers
+            .send_if_modified(|strangers| match strange {
+                Some(refusal) => strangers.insert(id, refusal.message.clone()).is_none(),
+                None => strangers.remove(&id).is_some(),
+            });
+    }
+
+    fn most_are(&self, strangers: &BTreeMap<u64, String>) -> Option<ForeignCluster> {
+        let all = &self.shared.controllers;
+        let answer = strangers.values().next()?;
+        (strangers.len() > all.len() / 2).then(|| ForeignCluster {
+            cluster_id: self.shared.cluster_id.clone(),
+            controllers: all
+                .iter()
+                .filter(|peer| strangers.contains_key(&peer.id))
+                .map(|peer| format!("controller-{} at {}", peer.id, peer.address))
+                .collect::<Vec<_>>()
+                .join(", "),
+            answer: answer.clone(),
+        })
+    }
+
     fn believe(&self, id: u64) {
         self.shared
             .active
@@ -384,6 +456,10 @@ impl ControllerClient {
             None => self.doubt(from),
         }
     }
+}
+
+fn is_stranger(refusal: &RpcError) -> bool {
+    refusal.code == i16::from(ErrorCode::InconsistentClusterId)
 }
 
 fn written<Q: Serialize>(request: &Q) -> Result<Vec<u8>, ControllerError> {

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use futures_util::FutureExt;
 use kuorum_metadata::rpc::{
     self, HeartbeatReply, HeartbeatRequest, RegisterReply, RegisterRequest, Reply, RpcError,
     SessionRequest,
@@ -181,6 +182,45 @@ async fn nobody_answers() {
         .await
         .expect_err("nobody");
     assert_eq!(ErrorCode::from(&error), ErrorCode::RequestTimedOut);
+}
+
+#[tokio::test]
+async fn one_controller_of_another_cluster_is_passed_over() {
+    let no = refused(ErrorCode::InconsistentClusterId, None);
+    let (first, _first) = controller(1, vec![no], vec![beat(false, false)]).await;
+    let (second, _second) = controller(2, vec![epoch(9)], vec![beat(false, false)]).await;
+    let (third, _third) = controller(3, vec![epoch(9)], vec![beat(false, false)]).await;
+    let client = client(vec![first, second, third]);
+    let reply = client
+        .register(&request(), PATIENCE)
+        .await
+        .expect("a reply");
+    assert_eq!(reply.broker_epoch, BrokerEpoch(9));
+    assert_eq!(*client.active().borrow(), Some(2));
+    assert!(client.foreign().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn most_controllers_are_of_another_cluster() {
+    let no = refused(ErrorCode::InconsistentClusterId, None);
+    let (second, _second) = controller(2, vec![no.clone()], vec![beat(false, false)]).await;
+    let (third, _third) = controller(3, vec![no], vec![beat(false, false)]).await;
+    let dead = ControllerPeer {
+        id: 1,
+        address: "127.0.0.1:1".to_owned(),
+    };
+    let client = client(vec![dead, second, third]);
+    let request = request();
+    let foreign = tokio::select! {
+        answer = client.register(&request, PATIENCE) => panic!("{answer:?}"),
+        foreign = client.foreign() => foreign,
+    };
+    assert_eq!(foreign.cluster_id, "c1");
+    assert!(
+        foreign.controllers.starts_with("controller-2 at ")
+            && foreign.controllers.contains("controller-3 at "),
+        "{foreign}"
+    );
 }
 
 struct Story {

@@ -63,7 +63,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, id: i32) -> turmoil::Result {
             };
             cluster.broker_started(id, running);
             tokio::select! {
-                what = broker.failed() => cluster.ended(machine, format!("the {what} has failed")),
+                failure = broker.failed() => cluster.ended(machine, failure.to_string()),
                 () = leave.cancelled() => {
                     broker.stop().await;
                     cluster.left(machine);
