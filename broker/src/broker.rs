@@ -582,6 +582,10 @@ fn open_rooms(
         controllers.clone(),
         Arc::clone(&membership),
     ));
+    tasks.spawn(
+        "keeper of producer ids",
+        Arc::clone(&producer_ids).keep_stocked(stop.clone()),
+    );
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     Arc::new(Rooms {
         config: Arc::clone(config),
