@@ -226,12 +226,13 @@ impl Describe {
         let topic: Topic = admin.get(&path).await?;
         let (partitions, unreachable) = partitions(admin, &path).await?;
         let configs: Vec<ConfigEntry> = admin.list(&format!("{path}/configs")).await?;
+        let fewest = topic.fewest_replicas.unwrap_or(topic.replication_factor);
         match output {
             Output::Json => json(&json!({
                 "topic": topic,
                 "partitions": partitions,
                 "configs": configs,
-                "acknowledged_records_survive": surviving(&configs),
+                "acknowledged_records_survive": surviving(&configs, fewest),
                 "unreachable_brokers": unreachable,
             }))?,
             Output::Table => {
@@ -242,7 +243,7 @@ impl Describe {
                     partitions_of(topic.partitions),
                     replicas_of(&topic)
                 ))?;
-                for line in settings(&configs) {
+                for line in settings(&configs, fewest) {
                     say(&format!("  {line}"))?;
                 }
                 say("")?;
@@ -445,7 +446,7 @@ const ALWAYS_SHOWN: [&str; 3] = [
 ];
 
 /// The settings worth a line each, and what they mean for acknowledged records.
-fn settings(configs: &[ConfigEntry]) -> Vec<String> {
+fn settings(configs: &[ConfigEntry], replicas: usize) -> Vec<String> {
     let line = |entry: &ConfigEntry| {
         let value = or_dash(entry.value.as_ref());
         format!("{} = {value}  ({})", entry.name, source(entry.source))
@@ -454,7 +455,7 @@ fn settings(configs: &[ConfigEntry]) -> Vec<String> {
         .iter()
         .filter_map(|name| configs.iter().find(|entry| entry.name == *name))
         .map(line);
-    let survival = surviving(configs)
+    let survival = surviving(configs, replicas)
         .map(|survives| format!("an acknowledged record (acks=all) survives {survives}"));
     let others = configs.iter().filter(|entry| {
         entry.source != ConfigSource::Default && !ALWAYS_SHOWN.contains(&entry.name.as_str())
@@ -462,22 +463,29 @@ fn settings(configs: &[ConfigEntry]) -> Vec<String> {
     always.chain(survival).chain(others.map(line)).collect()
 }
 
-/// What a record of this topic survives that acks=all has acknowledged.
-fn surviving(configs: &[ConfigEntry]) -> Option<&'static str> {
-    let mut configs = configs.iter();
-    let entry = configs.find(|entry| entry.name == ACKS_DURABILITY)?;
-    survives(entry.value.as_deref()?)
+/// What a record of this topic survives that acks=all has acknowledged, where a partition has as few as `replicas`.
+fn surviving(configs: &[ConfigEntry], replicas: usize) -> Option<String> {
+    let unclean = value(configs, "unclean.leader.election.enable") == Some("true");
+    let min_isr = min_isr(configs).min(replicas);
+    survives(value(configs, ACKS_DURABILITY)?, min_isr, unclean)
+}
+
+fn value<'a>(configs: &'a [ConfigEntry], name: &str) -> Option<&'a str> {
+    let entry = configs.iter().find(|entry| entry.name == name)?;
+    entry.value.as_deref()
+}
+
+fn min_isr(configs: &[ConfigEntry]) -> usize {
+    value(configs, "min.insync.replicas")
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(1)
 }
 
 /// Says where writes are refused although there is a leader.
 fn warn_of_refusals(configs: &[ConfigEntry], partitions: &[Partition]) {
-    let min_isr: usize = configs
-        .iter()
-        .find(|entry| entry.name == "min.insync.replicas")
-        .and_then(|entry| entry.value.as_deref()?.parse().ok())
-        .unwrap_or(1);
+    let wanted = min_isr(configs);
     for partition in partitions {
-        let min_isr = min_isr.min(partition.replicas.len());
+        let min_isr = wanted.min(partition.replicas.len());
         if partition.leader.is_some() && partition.isr.len() < min_isr {
             note(&format!(
                 "note: partition {} refuses acks=all (NOT_ENOUGH_REPLICAS): {} of {min_isr} replicas are in sync",
@@ -490,20 +498,12 @@ fn warn_of_refusals(configs: &[ConfigEntry], partitions: &[Partition]) {
 
 /// Says what two settings together do not do.
 fn warn(configs: &[ConfigEntry], replicas: usize) {
-    let value = |name: &str| {
-        configs
-            .iter()
-            .find(|entry| entry.name == name)
-            .and_then(|entry| entry.value.as_deref())
-    };
-    let wanted: usize = value("min.insync.replicas")
-        .and_then(|value| value.parse().ok())
-        .unwrap_or(1);
+    let wanted = min_isr(configs);
     if let Some(text) = capped(wanted, replicas) {
         note(&format!("note: {text}"));
     }
     let min_isr = wanted.min(replicas);
-    if value("unclean.leader.election.enable") == Some("true") && min_isr > 1 {
+    if value(configs, "unclean.leader.election.enable") == Some("true") && min_isr > 1 {
         note(&format!(
             "note: an unclean election may give this topic a leader, but writes with acks=all still wait for \
              {min_isr} replicas in sync (min.insync.replicas)"
@@ -632,7 +632,7 @@ mod tests {
                 "flushed",
                 ConfigSource::Default,
                 "(default)",
-                "the power failing everywhere at once, and",
+                "the power failing everywhere at once, and the loss of any one disk",
             ),
             (
                 "page.cache",
@@ -642,7 +642,7 @@ mod tests {
             ),
         ];
         for (value, source, from, words) in rows {
-            let lines = settings(&[
+            let configs = [
                 entry("acks.durability", value, source),
                 entry("min.insync.replicas", "2", ConfigSource::ControllerFile),
                 entry("retention.ms", "604800000", ConfigSource::Default),
@@ -652,7 +652,8 @@ mod tests {
                     "false",
                     ConfigSource::Default,
                 ),
-            ]);
+            ];
+            let lines = settings(&configs, 3);
             assert_eq!(lines.len(), 5, "{lines:?}");
             assert_eq!(lines[0], format!("acks.durability = {value}  {from}"));
             assert_eq!(lines[1], "min.insync.replicas = 2  (controllers' file)");

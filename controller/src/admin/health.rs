@@ -161,7 +161,7 @@ fn notes(image: &MetadataImage) -> Vec<HealthNote> {
         return Vec::new();
     }
     let partitions: usize = relaxed.iter().map(|topic| topic.partitions.len()).sum();
-    let survives = survives(PAGE_CACHE).expect("it is one of the values");
+    let survives = survives(PAGE_CACHE, 1, false).expect("it is one of the values");
     vec![HealthNote {
         code: "PAGE_CACHE_DURABILITY".to_owned(),
         count: relaxed.len(),
@@ -658,8 +658,8 @@ mod tests {
                 (note.count, &note.sample[..]),
                 (1, &["t (1 partition(s))".to_owned()][..])
             );
-            let survives = survives(PAGE_CACHE).expect("a value");
-            assert!(note.meaning.contains(survives), "{}", note.meaning);
+            let survives = survives(PAGE_CACHE, 1, false).expect("a value");
+            assert!(note.meaning.contains(&survives), "{}", note.meaning);
             assert!(
                 note.meaning.contains("1 partition(s) in all"),
                 "{}",
