@@ -162,7 +162,12 @@ impl Configs {
                             of.clone(),
                             entry.name,
                             or_dash(entry.value),
-                            topics::source(entry.source).to_owned(),
+                            match (self.entity_type, entry.source) {
+                                // A broker does not tell its own file from the controllers'.
+                                (EntityType::Brokers, ConfigSource::ControllerFile) => "file",
+                                (_, source) => topics::source(source),
+                            }
+                            .to_owned(),
                             or_dash(entry.fallback),
                         ]
                     })

@@ -69,6 +69,11 @@ impl Failure {
     }
 }
 
+/// What to look at when brokers do not answer: who is up, or who was asked.
+const WHOM_TO_ASK: &str = "`kuorum status` says who is up; brokers are looked for at --bootstrap-server or KUORUM_BOOTSTRAP";
+/// What to look at when a partition does not take or give records.
+const WHY_NOT: &str = "`kuorum status` says which partitions have no leader, why, and what to do";
+
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let exit = match &error {
@@ -80,10 +85,14 @@ impl From<ClientError> for Failure {
             | ClientError::NoLeader { .. }
             | ClientError::Call(_) => Exit::Unreachable,
         };
-        Self {
-            exit,
-            message: error.to_string(),
-        }
+        let message = match &error {
+            ClientError::Unreachable { .. } | ClientError::Call(_) => {
+                format!("{error}; {WHOM_TO_ASK}")
+            }
+            ClientError::NoLeader { .. } => format!("{error}; {WHY_NOT}"),
+            _ => error.to_string(),
+        };
+        Self { exit, message }
     }
 }
 
@@ -109,10 +118,12 @@ impl From<ProduceError> for Failure {
             | ProduceError::InvalidNeighbour
             | ProduceError::Fenced(_) => Exit::Refused,
         };
-        Self {
-            exit,
-            message: error.to_string(),
-        }
+        let message = match &error {
+            ProduceError::NoMetadata { .. } => format!("{error}; {WHOM_TO_ASK}"),
+            ProduceError::Timeout { .. } => format!("{error}; {WHY_NOT}"),
+            _ => error.to_string(),
+        };
+        Self { exit, message }
     }
 }
 

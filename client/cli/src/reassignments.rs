@@ -222,10 +222,20 @@ async fn ask(admin: &Admin, request: &ReassignmentRequest, output: Output) -> Re
 
 /// What was done, or would be, in a sentence.
 fn told(report: &ReassignmentReport) -> String {
-    let under_way = report.items.iter().filter(|item| item.under_way).count();
-    let new = report.items.len() - under_way;
+    let (under_way, others): (Vec<_>, Vec<_>) =
+        report.items.iter().partition(|item| item.under_way);
+    let under_way = under_way.len();
+    let (new, here): (Vec<_>, Vec<_>) = others
+        .into_iter()
+        .partition(|item| !(item.adding.is_empty() && item.removing.is_empty()));
+    let new = new.len();
+    let there = here
+        .iter()
+        .filter(|item| item.before == item.replicas)
+        .count();
+    let reordered = here.len() - there;
     let of = |count: usize| counted(count as u64, "partition", "partitions");
-    if report.items.is_empty() {
+    if report.items.len() == there {
         return "everything lies there already".to_owned();
     }
     let mut parts = Vec::new();
@@ -234,8 +244,16 @@ fn told(report: &ReassignmentReport) -> String {
         (new, true) => parts.push(format!("{} would move", of(new))),
         (new, false) => parts.push(format!("{} on the move", of(new))),
     }
+    match (reordered, report.dry_run) {
+        (0, _) => {}
+        (_, true) => parts.push(format!("{} would prefer another leader", of(reordered))),
+        (_, false) => parts.push(format!("{} in a new order of preference", of(reordered))),
+    }
     if under_way > 0 {
         parts.push(format!("{} under way already", of(under_way)));
+    }
+    if there > 0 {
+        parts.push(format!("{} there already", of(there)));
     }
     if let Some(throttle) = report.throttle {
         let limit = format!("{throttle} bytes a second, broker and direction");
@@ -244,10 +262,11 @@ fn told(report: &ReassignmentReport) -> String {
             false => format!("the limit is {limit}"),
         });
     }
-    parts.push(match report.dry_run {
-        true => "nothing was changed".to_owned(),
-        false => "kuorum reassignments list shows how far".to_owned(),
-    });
+    match report.dry_run {
+        true => parts.push("nothing was changed".to_owned()),
+        false if new + under_way == 0 => {}
+        false => parts.push("kuorum reassignments list shows how far".to_owned()),
+    }
     parts.join("; ")
 }
 
@@ -405,6 +424,24 @@ mod tests {
                 items: items.iter().map(|under_way| item(*under_way)).collect(),
                 throttle,
                 dry_run,
+            };
+            assert_eq!(told(&report), expected);
+        }
+        // What moves nothing: where it lies, and only a new order.
+        for (replicas, expected) in [
+            (&[1, 2][..], "everything lies there already"),
+            (&[2, 1], "1 partition in a new order of preference"),
+        ] {
+            let report = ReassignmentReport {
+                items: vec![PlannedReassignment {
+                    before: vec![1, 2],
+                    replicas: replicas.to_vec(),
+                    adding: Vec::new(),
+                    removing: Vec::new(),
+                    ..item(false)
+                }],
+                throttle: None,
+                dry_run: false,
             };
             assert_eq!(told(&report), expected);
         }

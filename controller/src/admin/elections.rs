@@ -94,10 +94,19 @@ pub(super) async fn elect(
     if let Some(first) = results.first()
         && !results.iter().any(|result| fine(result.outcome.code()))
     {
-        let mut refused = Refused::outcome(&first.outcome).at(PATH);
+        let alone = results.len() == 1;
+        let mut refused = match alone {
+            true => Refused::outcome(&first.outcome),
+            false => Refused::kafka(first.outcome.code(), "no partition was given a leader"),
+        }
+        .at(PATH);
         for (index, result) in results.iter().enumerate() {
             let why = result.outcome.message.clone();
             let why = why.unwrap_or_else(|| result.outcome.code().name().to_owned());
+            let why = match alone {
+                true => why,
+                false => format!("{}-{}: {why}", result.topic, result.partition),
+            };
             refused = refused.field(format!("/partitions/{index}"), why);
         }
         return Err(refused);

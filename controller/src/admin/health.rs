@@ -62,11 +62,18 @@ fn of_quorum(
     if !in_office {
         let (cause, cure) = match founded {
             true => (
-                format!(
-                    "no controller is in office: {} of {voters} controllers do not answer, or an election is under way",
-                    silent.len()
-                ),
-                "start controllers until a majority is up; nothing is elected, fenced or created before".to_owned(),
+                match voters - silent.len() > voters / 2 {
+                    true => "no controller is in office: an election is under way".to_owned(),
+                    false => format!(
+                        "no controller is in office: {} of {voters} controllers do not answer",
+                        silent.len()
+                    ),
+                },
+                match voters - silent.len() > voters / 2 {
+                    true => "wait: it takes a second or two; if it lasts, the controllers' logs say why",
+                    false => "start controllers until a majority is up; nothing is elected, fenced or created before",
+                }
+                .to_owned(),
             ),
             false => (
                 format!(
@@ -678,8 +685,15 @@ mod tests {
             &'static [&'static str],
             &'static [&'static str],
         );
-        let rows: [Row; 4] = [
+        let rows: [Row; 5] = [
             (true, true, 0, &[], &[]),
+            (
+                false,
+                true,
+                1,
+                &["NO_ACTIVE_CONTROLLER", "CONTROLLERS_UNREACHABLE"],
+                &["an election is under way", "wait: "],
+            ),
             (
                 true,
                 true,

@@ -97,7 +97,9 @@ pub(super) async fn create(
             Some(ErrorCode::InvalidTopicException | ErrorCode::TopicAlreadyExists) => {
                 Some("/name".to_owned())
             }
-            Some(ErrorCode::InvalidPartitions) => Some("/partitions".to_owned()),
+            Some(ErrorCode::InvalidPartitions | ErrorCode::PolicyViolation) => {
+                Some("/partitions".to_owned())
+            }
             Some(ErrorCode::InvalidReplicationFactor) => Some("/replication_factor".to_owned()),
             Some(ErrorCode::InvalidConfig) => Some(config_pointer("/configs", &keys, &detail)),
             _ => None,
@@ -198,7 +200,9 @@ pub(super) async fn add_partitions(
         }
         let refused = Refused::outcome(&result.outcome).at(&path);
         Err(match refused.kafka_code() {
-            Some(ErrorCode::InvalidPartitions) => refused.in_field("/count"),
+            Some(ErrorCode::InvalidPartitions | ErrorCode::PolicyViolation) => {
+                refused.in_field("/count")
+            }
             _ => refused,
         })
     };

@@ -237,7 +237,7 @@ pub(super) fn check_budget(partitions: usize, budget: usize) -> Result<(), Refus
     Err(Refusal::new(
         ErrorCode::PolicyViolation,
         format!(
-            "one request may lead to {MAX_RECORDS_PER_COMMAND} changes and no more; ask for less at once"
+            "one request may lead to {MAX_RECORDS_PER_COMMAND} changes and no more, a partition being one; ask for less at once"
         ),
     ))
 }
