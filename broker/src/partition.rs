@@ -238,7 +238,7 @@ impl<D: Dir, T> Partition<D, T> {
                 if same_epoch && matches!(self.role, Role::Follower(_)) {
                     self.known = assignment.clone();
                 } else {
-                    self.become_follower(leader, assignment, fx);
+                    self.become_follower(leader, assignment, now, fx);
                 }
             }
             _ => self.go_offline(assignment, fx),
@@ -279,13 +279,17 @@ impl<D: Dir, T> Partition<D, T> {
         &mut self,
         leader: BrokerId,
         assignment: &Assignment,
+        now: Now,
         fx: &mut Effects<T>,
     ) {
         self.leave_role(assignment, fx);
-        let follower = Follower::new(leader, assignment.leader_epoch, self.generation)
+        let mut follower = Follower::new(leader, assignment.leader_epoch, self.generation)
             .after_unclean(assignment.last_unclean_epoch);
-        self.generation = follower.generation();
+        let me = self.identity.me;
+        let counted_on = assignment.isr.contains(&me) || assignment.elr.contains(&me);
+        let cut = follower.at_first(&self.log_view(), counted_on);
         self.role = Role::Follower(follower);
+        self.cut(cut, now, fx);
         fx.log_dirty |= self.log.flushed_end() < self.log.end_offset();
         fx.fetcher_ready = true;
     }

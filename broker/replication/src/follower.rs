@@ -147,6 +147,23 @@ impl Follower {
         self
     }
 
+    /// What is to be done before the first question. A log that is empty, begins somewhere, and knows no epoch was begun
+    /// there because an earlier leader's log did. There is nothing in it to compare, and a leader elected uncleanly since
+    /// may have records before that place: the log begins at the very beginning again, so that this leader says where its
+    /// own begins. Not if the replica is `counted_on` (of the ISR or eligible): then it was complete under this history.
+    pub fn at_first(&mut self, log: &LogView, counted_on: bool) -> Cut {
+        let holds_nothing = log.latest_epoch.is_none() && log.log_start == log.log_end;
+        if holds_nothing
+            && log.log_start > Offset::ZERO
+            && self.last_unclean_epoch.is_some()
+            && !counted_on
+        {
+            self.generation += 1;
+            return Cut::Restart(Offset::ZERO);
+        }
+        Cut::None
+    }
+
     #[must_use]
     pub fn leader(&self) -> BrokerId {
         self.leader

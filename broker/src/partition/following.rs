@@ -183,7 +183,7 @@ impl<D: Dir, T> Partition<D, T> {
         self.cut(cut, now, fx);
     }
 
-    fn cut(&mut self, cut: Cut, now: Now, fx: &mut Effects<T>) {
+    pub(super) fn cut(&mut self, cut: Cut, now: Now, fx: &mut Effects<T>) {
         if let Role::Follower(follower) = &self.role {
             self.generation = follower.generation();
         }

@@ -321,6 +321,32 @@ fn a_log_that_begins_beyond_its_leaders_end_begins_anew() {
 }
 
 #[test]
+fn an_empty_log_that_was_begun_for_another_leader_begins_at_the_beginning() {
+    let rows: [(&[(i32, i64)], i64, i64, Option<i32>, bool, Cut); 6] = [
+        (&[], 50, 50, Some(2), false, Cut::Restart(Offset(0))),
+        // It was complete under this history.
+        (&[], 50, 50, Some(2), true, Cut::None),
+        // Where a log begins is no question as long as no leader may lack what another had.
+        (&[], 50, 50, None, false, Cut::None),
+        // It can be compared.
+        (&[(1, 50)], 50, 50, Some(2), false, Cut::None),
+        (&[(1, 50)], 60, 50, Some(2), false, Cut::None),
+        (&[], 0, 0, Some(2), false, Cut::None),
+    ];
+    for (row, (epochs, end, log_start, unclean, counted_on, expected)) in
+        rows.into_iter().enumerate()
+    {
+        let view = LogView {
+            log_start: Offset(log_start),
+            ..History::new(epochs, end).view()
+        };
+        let mut follower =
+            Follower::new(LEADER, LeaderEpoch(2), 0).after_unclean(unclean.map(LeaderEpoch));
+        assert_eq!(follower.at_first(&view, counted_on), expected, "row {row}");
+    }
+}
+
+#[test]
 fn out_of_range_rows() {
     let view = History::new(&[(1, 0)], 10).view();
     let now = Monotonic::default();

@@ -146,6 +146,38 @@ fn a_start_that_rose_outlasts_a_power_cut_once_something_is_deleted() {
     }
 }
 
+/// A log that was begun anew at its leader's start holds nothing that says so to the next, who was elected uncleanly and
+/// may have records before it.
+#[test]
+fn where_an_empty_log_begins_is_not_kept_over_an_unclean_election() {
+    let disk = SimDir::new(7);
+    let mut follower = follower(&disk, 10);
+    let FollowerStep::Fetch { ticket, .. } = follower.next_step(now(3)) else {
+        panic!("who has compared fetches");
+    };
+    let beyond = FetchFailure::OutOfRange {
+        leader_log_start: Some(Offset(50)),
+    };
+    follower.on_fetch_error(&ticket, beyond, now(3), &mut Effects::default());
+    assert_eq!(follower.log().start_offset(), Offset(50));
+    let next = LeaderEpoch(LEADER_EPOCH.0 + 1);
+    for (isr, expected) in [(&[1, 2][..], 50), (&[1], 0)] {
+        let assignment = Assignment {
+            leader_epoch: LeaderEpoch(next.0 + i32::from(isr.len() == 1)),
+            last_unclean_epoch: Some(next),
+            isr: isr.iter().copied().map(BrokerId).collect(),
+            ..follower.known.clone()
+        };
+        follower.apply(&assignment, now(4), &mut Effects::default());
+        let step = follower.next_step(now(4));
+        assert!(
+            matches!(step, FollowerStep::Fetch { offset, log_start, .. }
+                if (offset, log_start) == (Offset(expected), Offset(expected))),
+            "{isr:?}: {step:?}"
+        );
+    }
+}
+
 /// A leader answers DeleteRecords with what lasts, also where it had only heard of it while it followed.
 #[test]
 fn delete_records_makes_a_start_last_that_was_only_heard_of() {
