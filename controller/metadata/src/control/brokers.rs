@@ -287,12 +287,24 @@ pub fn fence(
     soft: &Heartbeats,
     id: BrokerId,
     silence: Silence,
+    now: Now,
 ) -> Decision<()> {
     let Some(broker) = image.broker(id).filter(|broker| !broker.fenced) else {
         return Decision::unchanged(());
     };
     let records = vec![state_change(broker, Some(true), None)];
-    decided(with_consequences(image, soft, records, id, silence.cause()))
+    // Who is due as well gets nothing: least of all an unclean election, that would give up what this one has.
+    let standing = |after: &MetadataImage, other| match soft.is_due(after, other, now) {
+        true => Standing::Suspect,
+        false => soft.standing(after, other),
+    };
+    decided(with_elections(
+        image,
+        records,
+        standing,
+        id,
+        silence.cause(),
+    ))
 }
 
 /// Forgets a broker that is gone. One that lives would only register again, and one that replicas are assigned to is waited for.
@@ -439,7 +451,18 @@ pub(super) fn known_incarnation(
 fn with_consequences(
     image: &MetadataImage,
     soft: &Heartbeats,
+    records: Vec<MetadataRecord>,
+    id: BrokerId,
+    cause: &str,
+) -> Vec<MetadataRecord> {
+    let standing = |after: &MetadataImage, other| soft.standing(after, other);
+    with_elections(image, records, standing, id, cause)
+}
+
+fn with_elections(
+    image: &MetadataImage,
     mut records: Vec<MetadataRecord>,
+    standing: impl Fn(&MetadataImage, BrokerId) -> Standing,
     id: BrokerId,
     cause: &str,
 ) -> Vec<MetadataRecord> {
@@ -453,7 +476,8 @@ fn with_consequences(
     }
     let mut after = image.clone();
     after.apply_records(image.offset(), &records);
-    records.extend(election::reconcile(&after, soft, Some(id), cause));
+    let standing = |other| standing(&after, other);
+    records.extend(election::reconcile(&after, standing, Some(id), cause));
     records
 }
 

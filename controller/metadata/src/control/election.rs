@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use kuorum_protocol::{BrokerId, PartitionIndex, TopicId};
 
-use super::heartbeats::Heartbeats;
 use crate::image::{MetadataImage, PartitionImage, TopicImage};
 use crate::mutation::{self, Mutation};
 use crate::record::{LeaderRecoveryState, MetadataRecord, PartitionChange};
@@ -257,13 +256,13 @@ pub fn change(
 /// With `of`, only those of which that broker has a replica.
 pub fn reconcile(
     image: &MetadataImage,
-    soft: &Heartbeats,
+    standing: impl Fn(BrokerId) -> Standing,
     of: Option<BrokerId>,
     cause: &str,
 ) -> Vec<MetadataRecord> {
     let standings: BTreeMap<BrokerId, Standing> = image
         .brokers()
-        .map(|broker| (broker.id, soft.standing(image, broker.id)))
+        .map(|broker| (broker.id, standing(broker.id)))
         .collect();
     let standing = |id| standings.get(&id).copied().unwrap_or(Standing::Out);
     let mut records = Vec::new();

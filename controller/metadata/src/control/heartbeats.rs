@@ -261,6 +261,12 @@ impl Heartbeats {
             .map(|(id, _, silence)| (id, silence))
     }
 
+    /// Whether an unfenced broker has been silent beyond what is forgiven: it will be fenced next.
+    pub fn is_due(&self, image: &MetadataImage, broker: BrokerId, now: Now) -> bool {
+        self.deadlines(image)
+            .any(|(id, deadline, _)| id == broker && deadline <= now.monotonic)
+    }
+
     /// When the next unfenced broker will be taken for dead if nothing is heard.
     pub fn next_deadline(&self, image: &MetadataImage) -> Option<Monotonic> {
         self.deadlines(image).map(|(_, deadline, _)| deadline).min()

@@ -148,7 +148,12 @@ fn with_consequences<R>(
     if !decision.is_unchanged() {
         let mut after = image.clone();
         after.apply_records(image.offset(), &decision.records);
-        let consequences = election::reconcile(&after, soft, None, "configuration changed");
+        let consequences = election::reconcile(
+            &after,
+            |id| soft.standing(&after, id),
+            None,
+            "configuration changed",
+        );
         decision.records.extend(consequences);
     }
     decision

@@ -1,5 +1,6 @@
 //! What time itself asks for.
-//! Law: one broker is fenced per decision, so that each sees what the one before meant for the partitions.
+//! Law: one broker is fenced per decision, so that each sees what the one before meant for the partitions; who is about to
+//! be fenced as well is given nothing.
 
 use kuorum_protocol::{BrokerId, Now};
 
@@ -34,10 +35,10 @@ impl std::fmt::Display for Ticked {
 /// keeps from their end any more.
 pub fn tick(image: &MetadataImage, soft: &Heartbeats, now: Now) -> Option<Decision<Ticked>> {
     if let Some((broker, silence)) = soft.expired(image, now) {
-        let fenced = brokers::fence(image, soft, broker, silence);
+        let fenced = brokers::fence(image, soft, broker, silence, now);
         return Some(fenced.map(|()| Ticked::Fenced(broker, silence)));
     }
-    let records = election::reconcile(image, soft, None, "reconciled");
+    let records = election::reconcile(image, |id| soft.standing(image, id), None, "reconciled");
     if !records.is_empty() {
         return Some(Decision {
             response: Ticked::Reconciled(records.len()),

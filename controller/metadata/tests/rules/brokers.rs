@@ -991,6 +991,30 @@ fn the_unclean_policy_counts_when_a_broker_returns() {
     assert_eq!(world.line("t"), "leader=3 epoch=2 isr=3");
 }
 
+/// Both died in one moment, and are found out in one: the second must not be given what the first has, only to be fenced next.
+#[test]
+fn nobody_who_is_due_to_be_fenced_is_elected() {
+    for (isr, expected) in [("1", "isr=1"), ("1,2", "isr=1,2")] {
+        let mut world = World::with_brokers(3);
+        world.topic("t", "1,2");
+        let resource = ConfigResource::Topic("t".to_owned());
+        world.set(resource, "unclean.leader.election.enable", Some("true"));
+        if isr == "1" {
+            world.fence(2);
+            world.start(2);
+        }
+        world.pass(SESSION / 2);
+        world.beat(1);
+        world.beat(2);
+        world.pass(SESSION / 2);
+        world.beat(3);
+        world.pass(SESSION / 2);
+        let fenced = |id| Ticked::Fenced(BrokerId(id), Silence::SessionExpired);
+        assert_eq!(world.tick(), [fenced(1), fenced(2)]);
+        assert_eq!(world.line("t"), format!("leader=none epoch=1 {expected}"));
+    }
+}
+
 #[test]
 fn a_lower_minimum_empties_the_elr_in_the_same_entry() {
     let mut world = World::with_brokers(3);

@@ -238,7 +238,7 @@ impl World {
         let session = self.open(broker);
         let id = BrokerId(broker);
         self.soft.session_closed(id, session, self.now);
-        let decision = brokers::fence(&self.image, &self.soft, id, Silence::Disconnected);
+        let decision = brokers::fence(&self.image, &self.soft, id, Silence::Disconnected, self.now);
         self.commit(decision);
     }
 
