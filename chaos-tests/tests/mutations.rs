@@ -177,6 +177,7 @@ const SPARE: &[Mutation] = &[
 const TOLD: &[Mutation] = &[
     Mutation::CutStopsAtLogStart,
     Mutation::DeletedWithoutSalvage,
+    Mutation::GapsUnconfirmed,
 ];
 
 /// Rules of what the simulation leaves out: a scenario with real processes misses them (`make chaos-mutations`).

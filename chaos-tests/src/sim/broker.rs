@@ -44,6 +44,8 @@ pub(super) struct Node {
     pub(super) remains: BTreeMap<PartitionNumber, ReplicaState>,
     /// Replicas whose data were taken away, until the controllers know.
     pub(super) lost: BTreeSet<PartitionNumber>,
+    /// Replicas whose data were taken away from the process of that registration.
+    pub(super) taken_from: BTreeMap<PartitionNumber, BrokerEpoch>,
     /// The disk said no: it needs a power cycle before it is used again.
     disk_failed: bool,
     /// How far its wall clock is off, in milliseconds.
@@ -127,6 +129,7 @@ impl Node {
             boot: String::new(),
             remains: BTreeMap::new(),
             lost: BTreeSet::new(),
+            taken_from: BTreeMap::new(),
             disk_failed: false,
             wall_offset: 0,
             closed: false,

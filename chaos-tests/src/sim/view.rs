@@ -150,8 +150,8 @@ pub(super) fn left_behind(broker: BrokerId, hosted: &Hosted) -> ReplicaState {
 }
 
 impl World {
-    /// How many replicas have everything below `end`, as durably as it counts. One whose disk was taken away counts:
-    /// it had it when it said so.
+    /// How many replicas have everything below `end`, as durably as it counts. One whose disk was taken away counts for a
+    /// leader who does not know yet: it had it when it said so.
     pub(super) fn holders(
         &mut self,
         leader: BrokerId,
@@ -185,9 +185,15 @@ impl World {
             replica.durable_end >= end
                 && (last < replica.log_start || replica.epoch_at(last) == epoch)
         };
+        let image = self.nodes[&leader].image();
+        let had_it = |replica: &&ReplicaState| {
+            let taken_from = self.nodes[&replica.broker].taken_from.get(&number);
+            let known = image.and_then(|image| image.broker(replica.broker));
+            replica.lost || known.is_some_and(|known| Some(&known.epoch) == taken_from)
+        };
         replicas
             .iter()
-            .filter(|replica| replica.lost || holds(replica))
+            .filter(|replica| had_it(replica) || holds(replica))
             .count()
             + left
     }

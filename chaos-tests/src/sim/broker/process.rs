@@ -267,6 +267,8 @@ impl World {
         for partition in self.nodes[&broker].hosted() {
             self.fetch_now(broker, partition);
         }
+        let process = self.nodes[&broker].process.as_ref();
+        let epoch = process.and_then(|process| process.broker_epoch);
         self.end_process(broker, false, restart);
         let plan = self.plan.clone();
         let node = self.node(broker);
@@ -275,6 +277,7 @@ impl World {
             let name = directory_name(&plan, number);
             if node.disk.remove_all(&name).is_ok() {
                 node.lost.insert(number);
+                node.taken_from.extend(epoch.map(|epoch| (number, epoch)));
             }
         }
         let _ = node.disk.sync();
