@@ -78,9 +78,21 @@ impl<D: Dir, T> Partition<D, T> {
             self.cut(cut, now, fx);
             return;
         }
+        if view.log_start < view.log_end
+            && view.log_end <= fetched.log_start
+            && view.latest_epoch.max(self.agreed_in) < self.known.last_unclean_epoch
+            && let Err(error) = self.leave_behind(&view, fetched.log_start, now, fx)
+        {
+            self.last_words = Some(view);
+            self.log_failed(error, fx);
+            return;
+        }
+        let Role::Follower(follower) = &mut self.role else {
+            return;
+        };
         if !fetched.records.is_empty() {
             let leader_epoch = follower.leader_epoch();
-            match self.append_fetched(fetched, leader_epoch, &view, now, fx) {
+            match self.append_fetched(fetched, leader_epoch, &view, now) {
                 Ok(()) => fx.appended = true,
                 Err(AppendError::Storage(failure)) => {
                     self.last_words = Some(view);
@@ -127,6 +139,22 @@ impl<D: Dir, T> Partition<D, T> {
         fx.fetcher_ready = true;
     }
 
+    /// The leader has deleted everything before its `start`, all of this log lies there, and it was not compared before that
+    /// since an unclean election: nobody can say any more how much of it was the leader's, too. All of it is set aside, and
+    /// the log begins anew, so that no restart brings it back.
+    fn leave_behind(
+        &mut self,
+        view: &LogView,
+        start: Offset,
+        now: Now,
+        fx: &mut Effects<T>,
+    ) -> Result<(), LogError> {
+        self.set_aside(view.log_start, view.latest_epoch, Why::Outrun, now, fx)?;
+        self.log.reset_to(start)?;
+        self.high_watermark = self.high_watermark.max(start);
+        Ok(())
+    }
+
     /// Appends what the leader sent. The leader's log may start inside a batch (DeleteRecords), and whoever fetches from
     /// there gets the whole batch. If nothing here is beyond that start, the log begins anew with that batch: what it
     /// held is deleted anyway, and may even be of an epoch that the leader no longer remembers the end of.
@@ -136,7 +164,6 @@ impl<D: Dir, T> Partition<D, T> {
         leader_epoch: LeaderEpoch,
         view: &LogView,
         now: Now,
-        fx: &mut Effects<T>,
     ) -> Result<(), AppendError> {
         let records = &fetched.records;
         match self.log.append_as_follower(records, leader_epoch, now) {
@@ -148,8 +175,6 @@ impl<D: Dir, T> Partition<D, T> {
                     LogError::Storage(failure) => AppendError::Storage(failure),
                     _ => AppendError::OutOfSequence { expected, found },
                 };
-                self.set_aside(view.log_start, view.latest_epoch, Why::Cut, now, fx)
-                    .map_err(storage)?;
                 self.log.reset_to(found).map_err(storage)?;
                 let appended = self.log.append_as_follower(records, leader_epoch, now);
                 if appended.is_err() {

@@ -33,6 +33,9 @@ impl fmt::Debug for Stopwatch {
 pub(super) enum Why {
     /// It is cut off where the leader's history parts from it.
     Cut,
+    /// The leader, elected uncleanly, has deleted everything before its start, and this log ends there: what it shared with
+    /// the leader's cannot be told from what it did not.
+    Outrun,
     /// A move has taken the replica away, and nobody compares its history any more: what others have may be among it.
     Leaves,
 }
@@ -92,9 +95,15 @@ impl<D: Dir> Salvager<D> {
     ) -> Result<Option<Aside>, LogError> {
         let unclean_epoch = loss.unclean_epoch;
         let mut words = format!("unclean election of leader epoch {unclean_epoch}");
-        if loss.why == Why::Leaves {
-            words += "; the replica was moved away before its history was compared, so some of it may not be lost";
-        }
+        words += match loss.why {
+            Why::Cut => "",
+            Why::Outrun => {
+                "; the new leader has deleted all up to the end of this log, so some of it may have been deleted by request"
+            }
+            Why::Leaves => {
+                "; the replica was moved away before its history was compared, so some of it may not be lost"
+            }
+        };
         let cause = Cause {
             topic: &identity.topic,
             topic_id: identity.topic_id,

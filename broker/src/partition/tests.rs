@@ -869,6 +869,43 @@ fn a_follower_that_begins_anew_below_its_start_sets_all_of_it_aside() {
     assert_eq!((item.first_offset, item.end_offset), (Offset(7), Offset(9)));
 }
 
+/// Told only that everything up to its own end is deleted, it cannot tell what it shared; later deletions are of shared records.
+#[test]
+fn a_follower_whose_log_the_leader_has_deleted_sets_it_aside_unless_it_was_compared() {
+    for is_compared in [false, true] {
+        let mut replica = deposed(Some(7), true);
+        if is_compared {
+            compare(&mut replica);
+        } else if let FollowerStep::EpochEnd { ticket, epoch, .. } = replica.it.next_step(now(2)) {
+            let answer = Some((epoch, Offset(9)));
+            replica.step(|it, now, fx| it.on_epoch_end(&ticket, answer, now, fx));
+        }
+        let FollowerStep::Fetch { ticket, .. } = replica.it.next_step(now(3)) else {
+            panic!("who has compared fetches");
+        };
+        let deleted = Fetched {
+            records: Bytes::new(),
+            high_watermark: Offset(9),
+            log_start: Offset(9),
+            diverging: None,
+        };
+        replica.step(|it, now, fx| it.on_fetched(&ticket, &deleted, now, fx));
+        assert_eq!(replica.it.log().start_offset(), Offset(9));
+        replica.disk.kill();
+        let again = Replica::open(&replica.disk, 1, terms(1), Known::default());
+        let start = if is_compared { 0 } else { 9 };
+        assert_eq!(again.log().start_offset(), Offset(start), "after a restart");
+        match (&replica.last.set_aside, is_compared) {
+            (Some(Aside::Kept(item)), false) => {
+                assert_eq!((item.first_offset, item.end_offset), (Offset(0), Offset(9)));
+                assert!(item.cause.contains("deleted"), "{}", item.cause);
+            }
+            (None, true) => {}
+            (other, _) => panic!("compared {is_compared}: {other:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_replica_that_leaves_sets_aside_what_it_alone_may_have() {
     let rows = [
