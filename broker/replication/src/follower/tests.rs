@@ -322,7 +322,9 @@ fn a_log_that_begins_beyond_its_leaders_end_begins_anew() {
 
 #[test]
 fn an_empty_log_that_was_begun_for_another_leader_begins_at_the_beginning() {
-    let rows: [(&[(i32, i64)], i64, i64, Option<i32>, bool, Cut); 6] = [
+    /// The log's epochs, end and start; the last unclean epoch; whether the replica is counted on; what is to be done.
+    type Row = (&'static [(i32, i64)], i64, i64, Option<i32>, bool, Cut);
+    let rows: [Row; 6] = [
         (&[], 50, 50, Some(2), false, Cut::Restart(Offset(0))),
         // It was complete under this history.
         (&[], 50, 50, Some(2), true, Cut::None),
