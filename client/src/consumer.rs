@@ -169,6 +169,18 @@ pub struct Consumer {
     /// Whose records come first this time.
     turn: usize,
     failed: Option<ConsumeError>,
+    /// The last of each partition that nobody has taken.
+    resets: BTreeMap<TopicPartition, PositionReset>,
+}
+
+/// A position that was not in the log any more, so that reading went on elsewhere, as `auto.offset.reset` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PositionReset {
+    /// The offset of the record that would have been next.
+    pub offset: i64,
+    /// Where the shared history ends and reading goes on, if the log was cut below the position (an unclean election);
+    /// `None` if the offset is out of the log's range, and reading goes on at its beginning or end.
+    pub cut_at: Option<i64>,
 }
 
 impl fmt::Debug for Consumer {
@@ -200,7 +212,14 @@ impl Consumer {
             next_metadata: Instant::now(),
             turn: 0,
             failed: None,
+            resets: BTreeMap::new(),
         }
+    }
+
+    /// The positions that were reset since this was last asked, for each partition the last: what was read before is not
+    /// in the log any more, and what is read next may stand at offsets that were read already.
+    pub fn take_resets(&mut self) -> BTreeMap<TopicPartition, PositionReset> {
+        std::mem::take(&mut self.resets)
     }
 
     /// What is known of the cluster.
@@ -768,6 +787,9 @@ impl Consumer {
                 } else {
                     assigned.place = Place::At(end_offset.min(offset));
                     assigned.last_epoch = LeaderEpoch::UNKNOWN;
+                    let cut_at = Some(end_offset.min(offset));
+                    let reset = PositionReset { offset, cut_at };
+                    self.resets.insert(partition.clone(), reset);
                 }
                 false
             }
@@ -812,6 +834,13 @@ impl Consumer {
                     }
                 }
                 assigned.last_epoch = LeaderEpoch::UNKNOWN;
+                if reset != OffsetReset::None {
+                    let reset = PositionReset {
+                        offset,
+                        cut_at: None,
+                    };
+                    self.resets.insert(partition.clone(), reset);
+                }
                 false
             }
             // The broker is behind what this client knows; it will catch up.
@@ -919,4 +948,50 @@ fn located(response: &ListOffsetsResponse, partition: &TopicPartition) -> Option
         .flat_map(|topic| &topic.partitions)
         .find(|part| part.partition_index == partition.partition)
         .map(|part| (part.offset, ErrorCode::from(part.error_code)))
+}
+
+#[cfg(test)]
+mod tests {
+    use kuorum_protocol::messages::fetch::EpochEndOffset;
+
+    use super::*;
+
+    /// Whoever reads on by a policy is told that the log is not the one it read before.
+    #[test]
+    fn a_reset_is_told_once() {
+        let cut = PartitionData {
+            diverging_epoch: EpochEndOffset {
+                epoch: 3,
+                end_offset: 100,
+            },
+            ..PartitionData::default()
+        };
+        let beyond = PartitionData {
+            error_code: i16::from(ErrorCode::OffsetOutOfRange),
+            ..PartitionData::default()
+        };
+        for (policy, data, cut_at) in [
+            ("earliest", &cut, Some(Some(100))),
+            ("latest", &beyond, Some(None)),
+            ("none", &cut, None),
+            ("none", &beyond, None),
+        ] {
+            let mut config = ConsumerConfig::new("localhost:1").expect("an address");
+            config
+                .set("auto.offset.reset", policy)
+                .expect("one of its values");
+            let mut consumer = Consumer::new(config);
+            let partition = TopicPartition::new("telemetry-logs", 0);
+            consumer.assign([(partition.clone(), StartAt::Offset(150))]);
+            consumer.on_data(&partition, data, Instant::now());
+            assert_eq!(consumer.failed.is_some(), cut_at.is_none(), "{policy}");
+            let told = consumer.take_resets();
+            let expected = cut_at.map(|cut_at| PositionReset {
+                offset: 150,
+                cut_at,
+            });
+            assert_eq!(told.get(&partition).copied(), expected, "{policy}");
+            assert_eq!(consumer.take_resets(), BTreeMap::new());
+        }
+    }
 }

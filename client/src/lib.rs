@@ -13,7 +13,7 @@ pub use cluster::{Cluster, Link};
 pub use config::{
     Acks, ClientConfig, ConfigError, ConsumerConfig, IsolationLevel, OffsetReset, ProducerConfig,
 };
-pub use consumer::{Consumer, ConsumerRecord, StartAt, TopicPartition};
+pub use consumer::{Consumer, ConsumerRecord, PositionReset, StartAt, TopicPartition};
 pub use error::{ClientError, ConsumeError, ProduceError};
 pub use kuorum_protocol::record::Codec;
 pub use partitioner::{DefaultPartitioner, Partitioner, PinnedPartitioner};

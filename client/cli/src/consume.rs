@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use kuorum_client::{ClientError, ConsumeError, Consumer, ConsumerConfig, StartAt, TopicPartition};
+use kuorum_client::{
+    ClientError, ConsumeError, Consumer, ConsumerConfig, PositionReset, StartAt, TopicPartition,
+};
 
 use crate::failure::Failure;
 use crate::format::{Format, to_json};
@@ -204,6 +206,9 @@ impl Consume {
                 Ok(records) => records,
                 Err(error) => return Err(error.into()),
             };
+            for (partition, reset) in consumer.take_resets() {
+                note(&told(&partition, reset));
+            }
             if !records.is_empty() {
                 last_progress = Instant::now();
             } else if let Some(limit) = self.idle_limit(global)
@@ -236,6 +241,20 @@ impl Consume {
             note("the end is reached");
         }
         Ok(())
+    }
+}
+
+/// What a reader must know when its position was not in the log any more.
+fn told(partition: &TopicPartition, reset: PositionReset) -> String {
+    let offset = reset.offset;
+    match reset.cut_at {
+        Some(cut_at) => format!(
+            "{partition}: the log was cut at {cut_at} by an unclean election, and what was read from there to {offset} is not in \
+             it any more; reading goes on at {cut_at} (`kuorum salvage list` shows what was set aside)"
+        ),
+        None => format!(
+            "{partition}: offset {offset} is not in the log; reading goes on where auto.offset.reset says"
+        ),
     }
 }
 

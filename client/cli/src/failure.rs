@@ -105,6 +105,16 @@ impl From<ConsumeError> for Failure {
     }
 }
 
+/// What says more of why a record was not acknowledged.
+pub(crate) fn where_to_look(error: &ProduceError) -> Option<&'static str> {
+    match error {
+        ProduceError::NoMetadata { .. } => Some(WHOM_TO_ASK),
+        ProduceError::Timeout { .. } => Some(WHY_NOT),
+        ProduceError::Refused { code, .. } if code.is_retriable() => Some(WHY_NOT),
+        _ => None,
+    }
+}
+
 impl From<ProduceError> for Failure {
     fn from(error: ProduceError) -> Self {
         let exit = match &error {
@@ -118,10 +128,9 @@ impl From<ProduceError> for Failure {
             | ProduceError::InvalidNeighbour
             | ProduceError::Fenced(_) => Exit::Refused,
         };
-        let message = match &error {
-            ProduceError::NoMetadata { .. } => format!("{error}; {WHOM_TO_ASK}"),
-            ProduceError::Timeout { .. } => format!("{error}; {WHY_NOT}"),
-            _ => error.to_string(),
+        let message = match where_to_look(&error) {
+            Some(hint) => format!("{error}; {hint}"),
+            None => error.to_string(),
         };
         Self { exit, message }
     }

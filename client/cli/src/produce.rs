@@ -17,7 +17,7 @@ use kuorum_client::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, where_to_look};
 use crate::output::{Output, counted, note, say};
 use crate::{Bootstrap, Global};
 
@@ -289,12 +289,13 @@ impl Tally {
             note(&counted(written, "record written", "records written"));
             return Ok(());
         };
+        let hint = where_to_look(&error).map_or(String::new(), |hint| format!("; {hint}"));
         let exit = match written {
             0 => Failure::from(error).exit,
             _ => Exit::Partial,
         };
         let written = counted(written, "record written", "records written");
-        let message = format!("{written}, {failed} not acknowledged");
+        let message = format!("{written}, {failed} not acknowledged{hint}");
         Err(Failure { exit, message })
     }
 }

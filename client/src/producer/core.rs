@@ -453,7 +453,9 @@ impl<T> Core<T> {
                 attempts: 0,
                 in_doubt: false,
                 unanswered: Vec::new(),
-                last_error: "it was never sent".to_owned(),
+                last_error:
+                    "it was never sent: its partition has no leader, or the leader does not answer"
+                        .to_owned(),
             });
             self.next_place += SPAN;
         }

@@ -427,7 +427,8 @@ fn a_try_without_an_answer_is_not_called_unsent() {
         [
             "not acknowledged in time (the record may be in the log; last: broker 1 has not answered; before that: \
              NOT_ENOUGH_REPLICAS)",
-            "not acknowledged in time (the record is not in the log; last: it was never sent)",
+            "not acknowledged in time (the record is not in the log; last: it was never sent: its partition has no leader, or the leader \
+             does not answer)",
         ]
     );
 }
