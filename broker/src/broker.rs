@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use kuorum_metadata::config_def::{self, ListenAddress};
 use kuorum_metadata::control::office;
+use kuorum_metadata::rpc::is_cluster_id;
 use kuorum_protocol::{DirectoryId, IncarnationId};
 use kuorum_storage::{AnyDir, Dir, Flusher, LogDirs, LogDirsError, RealDir};
 use kuorum_transport::{
@@ -72,7 +73,8 @@ pub enum StartError {
     )]
     Unformatted { path: String },
     #[error(
-        "{path} belongs to another node or cluster ({reason}); point log.dirs or node.id elsewhere"
+        "{path} belongs to another node or cluster ({reason}); point log.dirs or node.id elsewhere, or if it holds nothing \
+         that is needed, empty it and format it anew"
     )]
     Foreign { path: String, reason: String },
     #[error(
@@ -94,6 +96,11 @@ pub enum StartError {
         address: String,
         cause: io::Error,
     },
+    #[error(
+        "{0:?} is no cluster id: use letters, digits, - and _, at most 64 of them; it is the one that the controllers were \
+         formatted with (cluster.id in their meta.properties)"
+    )]
+    ClusterId(String),
     #[error("the system gives no {what}: {cause}")]
     System { what: &'static str, cause: String },
 }
@@ -359,6 +366,9 @@ pub fn format(
     values: &config_def::BrokerConfig,
     cluster_id: &str,
 ) -> Result<Vec<String>, StartError> {
+    if !is_cluster_id(cluster_id) {
+        return Err(StartError::ClusterId(cluster_id.to_owned()));
+    }
     let mut formatted = Vec::new();
     for dir in real_dirs(values) {
         let directory_id = DirectoryId(Uuid::new_v4());

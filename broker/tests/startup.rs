@@ -120,6 +120,9 @@ fn directories() {
         ],
     );
 
+    for id in ["", "a/../b", "ü", &"x".repeat(65)] {
+        says(&complaint(&format(&config, id)), &["no cluster id", "64"]);
+    }
     assert!(format(&config, "one").status.success());
     let again = format(&config, "one");
     assert!(

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::Path;
 
+use kuorum_metadata::rpc::is_cluster_id;
 use kuorum_protocol::DirectoryId;
 use kuorum_storage::{Dir, RealDir, write_atomically};
 use uuid::Uuid;
@@ -83,12 +84,7 @@ pub fn format(
     cluster_id: &str,
     node: ControllerId,
 ) -> Result<Identity, IdentityError> {
-    let well_formed = !cluster_id.is_empty()
-        && cluster_id.len() <= 64
-        && cluster_id
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    if !well_formed {
+    if !is_cluster_id(cluster_id) {
         return Err(IdentityError::BadClusterId(cluster_id.to_owned()));
     }
     let dir = RealDir::new(path);

@@ -12,6 +12,14 @@ use crate::record::{BrokerEventKind, LeaderRecoveryState, Listener, MetadataReco
 
 /// The cluster the sender belongs to.
 pub const HEADER_CLUSTER_ID: &str = "kuorum-cluster-id";
+
+/// Whether a text may be a cluster's id: letters, digits, `-` and `_`, at most 64 of them, as it goes into a header and into
+/// `meta.properties`.
+pub fn is_cluster_id(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !text.is_empty() && text.len() <= 64 && text.bytes().all(is_plain)
+}
+
 /// Who sends: `broker-1`, `controller-2`.
 pub const HEADER_FROM: &str = "kuorum-from";
 /// Who is meant, in the same form.
