@@ -17,7 +17,7 @@ use crate::events;
 use crate::fleet::Fleet;
 use crate::identity::{self, Home, IdentityError};
 use crate::probe;
-use crate::quorum::{Failure, Quorum, QuorumConfig, Threads, http_client};
+use crate::quorum::{Ended, Failure, Quorum, QuorumConfig, Threads, http_client};
 use crate::replay::Replays;
 use crate::rpc::{self, Rpc};
 use crate::ticker;
@@ -195,7 +195,7 @@ impl Controller {
     }
 
     /// Waits for a failure that this process cannot survive.
-    pub async fn failed(&self) -> String {
+    pub async fn failed(&self) -> Ended {
         self.failure.reported().await
     }
 

@@ -1,6 +1,7 @@
 //! `kuorum-controller format` gives a directory its identity, `kuorum-controller run` is a controller.
 //! Law: what is wrong is said in one line that says what to do; SIGTERM and SIGINT are the one way down.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -125,15 +126,28 @@ async fn serve(config: ControllerConfig) -> Result<()> {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        failure = controller.failed() => {
+        ended = controller.failed() => {
             // What is in memory may not be what is on disk: nothing more is written.
-            bail!("{failure}; repair the cause and start this controller again");
+            match ended.starts_anew {
+                true => return Err(start_anew(&ended.what)),
+                false => bail!("{}; repair the cause and start this controller again", ended.what),
+            }
         }
     }
     tracing::info!(node_id, "going down");
     controller.stop().await;
     tracing::info!(node_id, "down");
     Ok(())
+}
+
+/// Puts a new process in the place of this one, with all it was given; comes back only if that fails.
+fn start_anew(why: &str) -> anyhow::Error {
+    tracing::warn!("starting anew, as nothing is wrong with the directory");
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().unwrap_or_default();
+    let program = std::env::current_exe().unwrap_or_else(|_| program.into());
+    let cause = std::process::Command::new(program).args(arguments).exec();
+    anyhow::anyhow!("{why}; it could not be started anew ({cause}): start this controller again")
 }
 
 /// Levels come from KUORUM_LOG, as in `info,kuorum_controller=debug`. openraft is silent unless asked: to it every peer that

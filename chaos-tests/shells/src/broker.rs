@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kuorum_broker::broker::{Broker, Outside};
 use kuorum_broker::context::Rooms;
+use kuorum_controller::quorum::Ended;
 use kuorum_metadata::config_def::{BrokerConfig, parse_properties};
 use kuorum_protocol::DirectoryId;
 use kuorum_storage::{AnyDir, Dir, Flusher, Flushes, LogDirs, LogDirsError};
@@ -53,7 +54,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, id: i32) -> turmoil::Result {
         clock.move_wall(elapsed.as_millis() as i64);
     }
     match start(&cluster, id, &clock).await {
-        Err(error) => cluster.ended(machine, format!("cannot start: {error}")),
+        Err(error) => cluster.ended(machine, Ended::for_good(format!("cannot start: {error}"))),
         Ok(broker) => {
             let leave = CancellationToken::new();
             let running = Running {
@@ -63,7 +64,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, id: i32) -> turmoil::Result {
             };
             cluster.broker_started(id, running);
             tokio::select! {
-                failure = broker.failed() => cluster.ended(machine, failure.to_string()),
+                failure = broker.failed() => cluster.ended(machine, Ended::for_good(failure.to_string())),
                 () = leave.cancelled() => {
                     broker.stop().await;
                     cluster.left(machine);

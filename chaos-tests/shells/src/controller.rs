@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use kuorum_controller::active::Active;
 use kuorum_controller::quorum::{
-    ControllerId, Failure, Identity, Next, Published, Quorum, Threads,
+    ControllerId, Ended, Failure, Identity, Next, Published, Quorum, Threads,
 };
 use kuorum_controller::rpc::{self, Rpc};
 use kuorum_controller::ticker;
@@ -44,11 +44,11 @@ pub(crate) struct Running {
 /// Runs until the host crashes. A process that would end itself says why, and stands still.
 pub(crate) async fn run(cluster: Arc<Cluster>, id: ControllerId) -> turmoil::Result {
     let failure = Failure::new();
-    let why = match start(&cluster, id, &failure).await {
+    let ended = match start(&cluster, id, &failure).await {
         Ok(()) => failure.reported().await,
-        Err(error) => format!("cannot start: {error}"),
+        Err(error) => Ended::for_good(format!("cannot start: {error}")),
     };
-    cluster.ended(Machine::Controller(id), why);
+    cluster.ended(Machine::Controller(id), ended);
     pending().await
 }
 

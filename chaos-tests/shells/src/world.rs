@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
-use kuorum_controller::quorum::ControllerId;
+use kuorum_controller::quorum::{ControllerId, Ended};
 use kuorum_metadata::MetadataImage;
+use kuorum_transport::Clock;
 use parking_lot::Mutex;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -32,6 +33,9 @@ const TICK: Duration = Duration::from_millis(2);
 const COMES_UP: Duration = Duration::from_secs(30);
 /// How long after the last fault everything must work again and agree.
 const COMES_TOGETHER: Duration = Duration::from_secs(40);
+/// How far a wall clock goes wrong: a record may be an hour ahead of its broker (`message.timestamp.after.max.ms`), and is
+/// refused beyond that, as it should be.
+const CLOCK_DRIFT: Duration = Duration::from_secs(50 * 60);
 /// The turn of messages when all is well.
 const CALM: Duration = Duration::from_millis(10);
 /// How many steps lie between two looks at whether all agree.
@@ -84,7 +88,7 @@ struct Inner {
     running: BTreeMap<ControllerId, Running>,
     brokers: BTreeMap<i32, broker::Running>,
     /// Who has ended itself, and why.
-    ended: Vec<(Machine, String)>,
+    ended: Vec<(Machine, Ended)>,
     /// Who has gone down as it was told.
     left: Vec<Machine>,
     /// By host.
@@ -139,8 +143,8 @@ impl Cluster {
         self.inner.lock().brokers.insert(id, running);
     }
 
-    pub(crate) fn ended(&self, machine: Machine, why: String) {
-        self.inner.lock().ended.push((machine, why));
+    pub(crate) fn ended(&self, machine: Machine, ended: Ended) {
+        self.inner.lock().ended.push((machine, ended));
     }
 
     pub(crate) fn left(&self, machine: Machine) {
@@ -477,7 +481,8 @@ impl<'a> World<'a> {
     fn step(&mut self) -> Result<(), String> {
         self.sim.step().map_err(|error| error.to_string())?;
         let ended = std::mem::take(&mut self.cluster.inner.lock().ended);
-        for (machine, why) in ended {
+        for (machine, ended) in ended {
+            let why = &ended.what;
             match self.fuses.get(&machine) {
                 Some(&down) => {
                     self.note(&format!("{} has no power: {why}", machine.host()));
@@ -486,6 +491,10 @@ impl<'a> World<'a> {
                 None if self.sick.contains(&machine) => {
                     self.note(&format!("{} is sick: {why}", machine.host()));
                     self.crash(machine, false, Duration::from_secs(1));
+                }
+                None if ended.starts_anew => {
+                    self.note(&format!("{} starts anew: {why}", machine.host()));
+                    self.crash(machine, false, TICK);
                 }
                 None => {
                     let host = machine.host();
@@ -655,7 +664,9 @@ impl<'a> World<'a> {
                     Machine::Broker(id) => inner.brokers.get(&id).map(|one| &one.clock),
                 };
                 if let Some(clock) = clock {
-                    clock.move_wall(millis);
+                    let drift = clock.now().wall.0 - Clock::seeded(0).now().wall.0;
+                    let most = CLOCK_DRIFT.as_millis() as i64;
+                    clock.move_wall((drift + millis).clamp(-most, most) - drift);
                 }
             }
         }

@@ -429,7 +429,7 @@ async fn a_failed_sync_is_reported_and_nothing_is_acknowledged_after_it() {
     store.blocking_append([blank(1, 0)]).await.unwrap();
     dir.fail_next_sync();
     assert!(store.blocking_append([blank(1, 1)]).await.is_err());
-    assert!(failure.reported().await.contains("metadata log"));
+    assert!(failure.reported().await.what.contains("metadata log"));
     assert!(
         store.blocking_append([blank(1, 2)]).await.is_err(),
         "never retried"
